@@ -1,0 +1,77 @@
+"""What is raised by the update, token by token, and where the clip changed its gradient.
+
+Below, r is the ratio of new to old probability, A the row's advantage, [1 - low, 1 + high] its bounds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from rlctl.spec import Spec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlctl.batch import Batch
+
+
+class Clipped(Spec):
+    """min(r A, clip(r) A): no gradient once the ratio left its bounds in the direction of A (1707.06347)."""
+
+    kind: Literal["clipped"] = "clipped"
+
+    def __call__(self, ratio_BT: Tensor, logp_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the gain and where it was clipped, B x T."""
+        A_B1 = batch.advantage_B[:, None]
+        free_BT, bound_BT = ratio_BT * A_B1, _clip(ratio_BT, batch) * A_B1
+        return free_BT.minimum(bound_BT), bound_BT < free_BT
+
+
+class ClippedWeight(Spec):
+    """sg(clip(r)) A logp: a clipped token keeps a gradient, of bounded weight (CISPO, 2506.13585)."""
+
+    kind: Literal["clipped_weight"] = "clipped_weight"
+
+    def __call__(self, ratio_BT: Tensor, logp_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the gain and where it was clipped, B x T."""
+        A_B1 = batch.advantage_B[:, None]
+        weight_BT = _clip(ratio_BT, batch).detach()
+        return weight_BT * A_B1 * logp_BT, (weight_BT != ratio_BT) & (A_B1 != 0)
+
+
+class SoftGate(Spec):
+    """(4 / tau) sigmoid(tau (r - 1)) A: the gradient fades as r leaves 1 (SAPO, 2511.20347).
+
+    Against r A the gradient has the factor sech^2(tau (r - 1) / 2). `tau_pos` serves A > 0, `tau_neg`
+    the rest. Takes no bounds.
+    """
+
+    kind: Literal["soft_gate"] = "soft_gate"
+    tau_pos: float = Field(1.0, gt=0)
+    tau_neg: float = Field(1.05, gt=0)
+
+    def __call__(self, ratio_BT: Tensor, logp_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the gain and where it was clipped, B x T."""
+        A_B1 = batch.advantage_B[:, None]
+        tau_B1 = A_B1.new_tensor(self.tau_pos).where(A_B1 > 0, A_B1.new_tensor(self.tau_neg))
+        gain_BT = 4 / tau_B1 * (tau_B1 * (ratio_BT - 1)).sigmoid() * A_B1
+        return gain_BT, batch.mask_BT & False
+
+
+class Reinforce(Spec):
+    """A logp: the plain policy gradient, without ratio or bounds (RLOO, 2402.14740)."""
+
+    kind: Literal["reinforce"] = "reinforce"
+
+    def __call__(self, ratio_BT: Tensor, logp_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the gain and where it was clipped, B x T."""
+        return batch.advantage_B[:, None] * logp_BT, batch.mask_BT & False
+
+
+def _clip(ratio_BT: Tensor, batch: Batch) -> Tensor:
+    return ratio_BT.clamp(1 - batch.clip_low_B[:, None], 1 + batch.clip_high_B[:, None])
+
+
+AnySurrogate = Annotated[Clipped | ClippedWeight | SoftGate | Reinforce, Field(discriminator="kind")]

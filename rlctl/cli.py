@@ -1,0 +1,177 @@
+"""The command line: verbs, tables, and the line between a user's mistake and a bug."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rlctl.errors import UserError
+
+app = typer.Typer(
+    help="Train language models by reinforcement learning with verifiable rewards, from one YAML recipe.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+RecipeArg = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe file, or a shipped one by name.")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may come often.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON alone to standard output.")]
+
+
+class Resume(StrEnum):
+    """What to do with a run folder that is there already."""
+
+    auto = "auto"
+    never = "never"
+    must = "must"
+
+
+class What(StrEnum):
+    """What can be listed."""
+
+    algorithms = "algorithms"
+    data = "data"
+    verifiers = "verifiers"
+    engines = "engines"
+    recipes = "recipes"
+    runs = "runs"
+
+
+@app.command()
+def train(
+    recipe: RecipeArg,
+    sets: Sets = None,
+    resume: Annotated[
+        Resume, typer.Option(help="auto: go on with an unfinished run; never: refuse one; must: need one.")
+    ] = Resume.auto,
+) -> None:
+    """Run a recipe, or go on with it."""
+    from rlctl.recipe import load, warnings
+
+    loaded = load(recipe, sets or ())
+    _warn(warnings(loaded))
+    from rlctl.session import train as run
+
+    raise typer.Exit(run(loaded, resume=resume.value))
+
+
+@app.command()
+def check(recipe: RecipeArg, sets: Sets = None, as_json: AsJson = False) -> None:
+    """Print a recipe in full and what it will cost."""
+    from rlctl.plan import plan
+    from rlctl.recipe import dump, load, run_folder, warnings
+
+    loaded = load(recipe, sets or ())
+    costs, notes, folder = plan(loaded), warnings(loaded), str(run_folder(loaded))
+    if as_json:
+        resolved = loaded.model_dump(mode="json")
+        _json({"recipe": resolved, "plan": costs.model_dump(), "run_folder": folder, "warnings": notes})
+        return
+    print(dump(loaded))
+    rows = {name.replace("_", " "): value for name, value in costs if value is not None}
+    rows |= {"zero variance share": _shares(costs.zero_variance_share), "run folder": folder}
+    _table(rows.items())
+    _warn(notes)
+
+
+@app.command("list")
+def list_(what: What, as_json: AsJson = False) -> None:
+    """List what a recipe can name, or the runs."""
+    from rlctl import listing
+
+    rows: list[dict[str, Any]] = getattr(listing, what.value)()
+    if as_json:
+        _json(rows)
+    elif rows:
+        _table(tuple(row.values()) for row in rows)
+    else:
+        print("none", file=sys.stderr)
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, or the beginning of its name.")],
+    as_json: AsJson = False,
+) -> None:
+    """Print a run's state, metrics and evaluations."""
+    from rlctl.listing import describe, find_run
+
+    facts = describe(find_run(run))
+    if as_json:
+        _json(facts)
+        return
+    for title, table in facts.items():
+        for row in table if isinstance(table, list) else [table]:
+            print(f"{title}:")
+            _table(row.items() if isinstance(row, Mapping) else [(row,)], indent="  ")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of a recipe, for editors."""
+    from rlctl.listing import recipe_schema
+
+    _json(recipe_schema())
+
+
+@app.command()
+def new(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the recipe.")]) -> None:
+    """Write a commented recipe NAME.yaml to begin with."""
+    from rlctl.recipe import load_text
+    from rlctl.shelf import starter
+
+    target = Path(f"{name.removesuffix('.yaml')}.yaml")
+    text = starter(target.stem)
+    load_text(text, str(target))  # refuses a bad name before anything is written
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UserError(f"{target}: is there already", "choose another name, or remove it") from None
+    except OSError as error:
+        raise UserError(f"{target}: cannot be written: {error.strerror}") from None
+    print(f"{target} written; next: rlctl check {target}, then rlctl train {target}")
+
+
+def _json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{share:.1%} at success {rate}" for rate, share in shares.items())
+
+
+def _table(rows: Iterable[Sequence[Any]], indent: str = "") -> None:
+    cells = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]) - 1)] if cells else []
+    for row in cells:
+        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        print(indent + "  ".join([*padded, row[-1]]).rstrip())
+
+
+def _warn(notes: Iterable[str]) -> None:
+    for note in notes:
+        print(f"warning: {note}", file=sys.stderr)
+
+
+def main() -> None:
+    """Run a verb: a user's mistake ends with at most three lines, a bug keeps its traceback."""
+    try:
+        app()
+    except UserError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,190 @@
+"""The learner: multiplies columns and backpropagates; it never learns an algorithm's name."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from rlctl.batch import Batch
+from rlctl.errors import RunError
+from rlctl.learner import OptimSpec
+from rlctl.learner.logprobs import check_head, token_logps
+from rlctl.learner.report import Report
+
+AUTO_MICRO_BATCH_TOKENS = {"cuda": 16384, "cpu": 8192}
+
+
+class Objective(Protocol):
+    """What an algorithm hands the learner: the gain of each token, to be maximised."""
+
+    gain_BT: Tensor
+    clipped_BT: Tensor
+    kl_BT: Tensor | None
+
+
+Gain = Callable[[Tensor, Tensor, Batch], Objective]
+
+
+class Learner:
+    """Model and optimiser.
+
+    Args:
+        module: a causal language model of transformers, or a peft model around one.
+        spec: the section `optim`, its learning rate resolved.
+        total_steps: `budget.steps`, where a schedule needs it.
+        autocast: arithmetic of forward passes; None is the weights' own float32.
+        reference: keep what `ref_logp` needs.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        spec: OptimSpec,
+        *,
+        total_steps: int | None = None,
+        autocast: torch.dtype | None = None,
+        reference: bool = False,
+    ) -> None:
+        assert spec.learning_rate != "auto", "the recipe resolves learning_rate"
+        check_head(module)
+        self.module = module
+        self.spec = spec
+        self.total_steps = total_steps
+        self.autocast = autocast
+        self.device = next(module.parameters()).device
+        self.trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
+        self.adapter = hasattr(module, "disable_adapter")
+        self.frozen = None if not reference or self.adapter else copy.deepcopy(module).requires_grad_(False)
+        self.optimizer = torch.optim.AdamW(
+            self.trained.values(),
+            lr=spec.learning_rate,
+            betas=spec.betas,
+            weight_decay=spec.weight_decay,
+        )
+        auto = AUTO_MICRO_BATCH_TOKENS.get(self.device.type, 8192)
+        self.micro_tokens = auto if spec.micro_batch_tokens == "auto" else spec.micro_batch_tokens
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 1: a pure function, so no state is kept."""
+        assert self.spec.learning_rate != "auto"
+        return self.spec.learning_rate * self.spec.factor(step, self.total_steps)
+
+    def score(self, batch: Batch, needs: frozenset[str]) -> Batch:
+        """Fill `old_logp_BT` and `ref_logp_BT` as needed, under the current weights, without gradient."""
+        if "old_logp" in needs:
+            batch = batch.with_(old_logp_BT=self._score(self.module, batch))
+        if "ref_logp" in needs:
+            with self.module.disable_adapter() if self.adapter else nullcontext():
+                batch = batch.with_(ref_logp_BT=self._score(self.frozen or self.module, batch))
+        return batch
+
+    def update(self, batch: Batch, gain: Gain, *, rate: float, seed: int, skip_zero_rows: bool) -> Report:
+        """Take one optimiser step up the gain of `batch`, whose weight column is already normalised.
+
+        Dropout draws from `seed`, so that nothing hides in global state. Rows that cannot move the
+        gradient are left out; they stay in the weights' denominator.
+
+        Raises:
+            RunError: loss or gradient is not finite; the weights are as before.
+        """
+        active_B = batch.mask_BT.any(1) & ((batch.advantage_B != 0) | (not skip_zero_rows))
+        if not active_B.any():
+            return Report.idle()
+        report = Report()
+        self.module.train()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            for micro in batch.rows(active_B.nonzero().flatten()).micro(self.micro_tokens):
+                report.add(self._backward(micro.to(self.device), gain))
+        self.module.eval()
+        norm = float(torch.nn.utils.clip_grad_norm_(self.trained.values(), self.spec.max_grad_norm))
+        report.grad_norms.append(norm)
+        if not report.finite():
+            self.optimizer.zero_grad(set_to_none=True)
+            raise RunError(
+                f"loss {report.loss} or gradient norm {norm} is not finite",
+                "the weights of the step before are kept; try a lower `optim.learning_rate`",
+                reason="nonfinite",
+            )
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return report
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the trained parameters by name, for an engine."""
+        yield from ((name, p.detach()) for name, p in self.trained.items())
+
+    def fingerprint(self) -> str:
+        """Hash the weights, to recognise the reference policy when a run is resumed."""
+        digest = hashlib.sha256()
+        for name, p in self.module.named_parameters():
+            digest.update(name.encode())
+            digest.update(p.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Write trained weights and optimiser state as safetensors."""
+        weights = {n: p.detach().cpu().contiguous() for n, p in self.trained.items()}
+        slots = {
+            f"{name}/{slot}": value.detach().cpu().contiguous()
+            for name, p in self.trained.items()
+            for slot, value in self.optimizer.state[p].items()
+        }
+        try:
+            save_file(weights, folder / self._file)
+            save_file(slots, folder / "optimizer.safetensors")
+        except SafetensorError as error:  # a full disk, in this library's words
+            raise OSError(None, str(error)) from error
+
+    def restore(self, folder: Path) -> None:
+        """Read back what `save` wrote; shapes and names must be the same."""
+        stored = load_file(folder / self._file)
+        assert stored.keys() == self.trained.keys(), "checkpoint of another model"
+        with torch.no_grad():
+            for name, p in self.trained.items():
+                p.copy_(stored[name])
+        by_name: dict[str, dict[str, Tensor]] = {}
+        for key, value in load_file(folder / "optimizer.safetensors").items():
+            name, _, slot = key.rpartition("/")
+            by_name.setdefault(name, {})[slot] = value if slot == "step" else value.to(self.device)
+        self.optimizer.state.clear()
+        for name, state in by_name.items():
+            self.optimizer.state[self.trained[name]] = state
+
+    @property
+    def _file(self) -> str:
+        return "adapter.safetensors" if self.adapter else "model.safetensors"
+
+    def _casting(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext()
+
+    def _score(self, module: Any, batch: Batch) -> Tensor:
+        logp_BT = torch.zeros(batch.mask_BT.shape, dtype=torch.float64)
+        index = torch.arange(len(batch))[batch.mask_BT.any(1).cpu()]
+        module.eval()
+        for micro in batch.with_(group_B=torch.arange(len(batch))).rows(index).micro(self.micro_tokens):
+            with torch.no_grad(), self._casting():
+                scored, _ = token_logps(module, micro.to(self.device))
+            logp_BT[micro.group_B, : scored.shape[1]] = scored.cpu().to(logp_BT.dtype)
+        return logp_BT
+
+    def _backward(self, micro: Batch, gain: Gain) -> Report:
+        with self._casting():
+            logp_BT, entropy_BT = token_logps(self.module, micro)
+        micro = micro.to(self.device, logp_BT.dtype)
+        objective = gain(logp_BT, entropy_BT, micro)
+        assert micro.weight_BT is not None, "weigh the batch before the update"
+        loss = -(micro.weight_BT * objective.gain_BT).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return Report.of(loss, logp_BT, entropy_BT, micro, objective)

@@ -1,0 +1,159 @@
+"""From a recipe to the parts of a run: each gets its own section, none the whole recipe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlctl.algorithm import Algorithm
+from rlctl.budget import ResourcesSpec
+from rlctl.data import AnySource
+from rlctl.data.load import Dataset, load_all
+from rlctl.data.render import Renderer
+from rlctl.data.source import Mixture
+from rlctl.data.tasks import Split
+from rlctl.evaluate import EvalSpec
+from rlctl.models import ModelSpec
+from rlctl.recipe import Recipe
+from rlctl.rollout import Collector, Sampling
+from rlctl.types import Engine, Prompt, Verifier
+from rlctl.verify.guard import FailureGuard
+
+Say = Callable[[str], None]
+SHOWN_GOLDS = 5
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that a run is made of."""
+
+    algorithm: Algorithm
+    source: Mixture
+    eval_sets: dict[str, tuple[Prompt, ...]]
+    eval_sampling: Sampling
+    policy: Any
+    engine: Engine
+    verifier: Verifier
+    guard: FailureGuard
+    collector: Collector
+    learner: Any
+    reference: str | None  # fingerprint of the reference policy, where the algorithm has one
+
+    def close(self) -> None:
+        """Let go of worker processes and threads."""
+        self.collector.close()
+        self.verifier.close()
+        self.engine.close()
+
+
+def build(recipe: Recipe, say: Say) -> Parts:
+    """Build the parts of a training run, telling `say` what a reader should know."""
+    fix_threads(recipe.resources)
+    from rlctl.engine.build import build as build_engine
+    from rlctl.learner.learner import Learner
+    from rlctl.models import policy as models
+    from rlctl.verify.build import build as build_verifier
+
+    tokenizer = models.tokenizer(recipe.model)
+    train, held_out = _data(recipe, tokenizer, say)
+    judges = {d.name: d.judge for d in (*train, *held_out) if d.judge is not None}
+    verifier = build_verifier(recipe.verifier, judges)
+    _warn_of_golds(verifier.check_golds([p for d in (*train, *held_out) for p in d.prompts]), say)
+
+    demonstrated = [prompt for dataset in train for prompt in dataset.prompts]
+    policy = models.load(recipe.model, tokenizer, demonstrated, recipe.seed, say)
+    _save_memory(recipe.model, policy.module)
+    autocast = _autocast(recipe.model)
+    engine, engine_name = build_engine(recipe.engine, policy, autocast)
+    say(f"engine: {engine_name}; {len(train)} training set(s), {sum(len(d.prompts) for d in train)} problems")
+    algorithm = recipe.algorithm.without_correction() if engine.same_program else recipe.algorithm
+    with_reference = "ref_logp" in algorithm.needs
+    learner = Learner(
+        policy.module,
+        recipe.optim,
+        total_steps=recipe.budget.steps,
+        autocast=autocast,
+        reference=with_reference,
+    )
+    return Parts(
+        algorithm=algorithm,
+        source=Mixture(train, recipe.seed),
+        eval_sets={d.name: d.prompts for d in held_out},
+        eval_sampling=_eval_sampling(recipe.eval, Sampling.of(recipe.rollout)),
+        policy=policy,
+        engine=engine,
+        verifier=verifier,
+        guard=FailureGuard(),
+        collector=Collector(engine, verifier, _decoder(tokenizer), seed=recipe.seed),
+        learner=learner,
+        reference=learner.fingerprint() if with_reference else None,
+    )
+
+
+def fix_threads(resources: ResourcesSpec) -> None:
+    """Fix the threads of the arithmetic, part of what makes a run repeatable, and hide GPUs if asked."""
+    threads = len(os.sched_getaffinity(0)) if resources.cpus == "auto" else resources.cpus
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if resources.gpus == 0:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def _data(recipe: Recipe, tokenizer: Any, say: Say) -> tuple[list[Dataset], list[Dataset]]:
+    sources = recipe.data.train if isinstance(recipe.data.train, tuple) else (recipe.data.train,)
+    renderer = Renderer(tokenizer, recipe.data)
+
+    def fitted(specs: Sequence[AnySource], split: Split) -> list[Dataset]:
+        datasets = load_all(specs, root=recipe.data.root, split=split, seed=recipe.seed)
+        kept, dropped = renderer.fit(datasets)
+        for name, count in dropped.items():
+            say(f"{name}: {count} prompts over data.max_prompt_length dropped")
+        return kept
+
+    return fitted(sources, "train"), fitted(recipe.eval.sets, "test")
+
+
+def _warn_of_golds(bad: list[Prompt], say: Say) -> None:
+    if bad:
+        shown = ", ".join(f"{p.uid} ({p.gold!r})" for p in bad[:SHOWN_GOLDS])
+        say(f"{len(bad)} gold answers that the verifier cannot parse: {shown}")
+
+
+def _autocast(model: ModelSpec) -> Any:
+    import torch
+
+    wanted = model.dtype == "bfloat16" or (model.dtype == "auto" and torch.cuda.is_available())
+    return torch.bfloat16 if wanted else None
+
+
+def _save_memory(model: ModelSpec, module: Any) -> None:
+    """Compute activations again in the backward pass: on a GPU, where memory is the limit, unless told."""
+    import torch
+
+    wanted = model.gradient_checkpointing
+    if torch.cuda.is_available() if wanted == "auto" else wanted:
+        module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+def _eval_sampling(spec: EvalSpec, train: Sampling) -> Sampling:
+    """Everything that an evaluation uses is set here; nothing is taken over unseen from training."""
+    return Sampling(
+        purpose="eval",
+        samples=spec.samples or max(spec.pass_at),
+        temperature=spec.temperature,
+        max_tokens=spec.max_completion_length or train.max_tokens,
+        stop=train.stop,
+    )
+
+
+def _decoder(tokenizer: Any) -> Callable[[Any], str]:
+    def decode(ids: Any) -> str:
+        text: str = tokenizer.decode(list(ids), skip_special_tokens=True)
+        return text
+
+    return decode

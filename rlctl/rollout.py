@@ -1,0 +1,202 @@
+"""Prompts -> completions -> verdicts -> groups, with admission and bounded refill."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+
+from pydantic import AliasChoices, Field
+
+from rlctl.seeds import derive_seed
+from rlctl.spec import Seq, Spec
+from rlctl.types import Completion, Engine, Group, Prompt, Request, Sample, Verdict, Verifier
+
+
+class RolloutSpec(Spec):
+    """Section `rollout`: what is sampled for one step."""
+
+    group_size: int = Field(8, ge=1, validation_alias=AliasChoices("group_size", "num_generations"))
+    prompts_per_step: int = Field(16, ge=1)
+    temperature: float = Field(1.0, gt=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int | None = Field(None, ge=1)  # null: off
+    stop: Seq[str] = ()
+    max_completion_length: int = Field(1024, ge=1)  # tokens
+    max_refills: int = Field(4, ge=0)  # rounds, for algorithms that admit only some groups
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How completions of one purpose are drawn."""
+
+    purpose: str  # train, probe, eval: part of every seed
+    samples: int  # a prompt
+    temperature: float
+    max_tokens: int
+    top_p: float = 1.0
+    top_k: int | None = None
+    stop: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, spec: RolloutSpec) -> Sampling:
+        """Read the training law off a recipe."""
+        return cls(
+            purpose="train",
+            samples=spec.group_size,
+            temperature=spec.temperature,
+            max_tokens=spec.max_completion_length,
+            top_p=spec.top_p,
+            top_k=spec.top_k,
+            stop=spec.stop,
+        )
+
+
+@dataclass
+class Rollout:
+    """What one step sampled: `groups` to train on, `sampled` with the refused ones too."""
+
+    groups: list[Group] = field(default_factory=list)
+    sampled: list[Group] = field(default_factory=list)
+    tokens: int = 0  # generated, dropped groups included
+    requests: int = 0
+    failed_groups: int = 0  # an engine gave up one of their completions
+    refills: int = 0
+    generate_s: float = 0.0
+    judge_s: float = 0.0  # waited for verdicts after the last completion
+
+    def metrics(self) -> dict[str, float]:
+        """Return what is shown of a step's sampling, refused groups included."""
+        samples = [sample for group in self.sampled for sample in group.samples]
+        rewards = [s.verdict.reward for s in samples if s.verdict.reward is not None]
+        counts = {
+            "rollout/groups": len(self.sampled),
+            "rollout/groups_trained": len(self.groups),
+            "rollout/groups_failed": self.failed_groups,
+            "rollout/refills": self.refills,
+            "rollout/requests": self.requests,
+            "rollout/not_judged": len(samples) - len(rewards),
+            "rollout/verifier_errors": sum(s.verdict.error is not None for s in samples),
+        }
+        if not samples:
+            return dict(counts)
+        return counts | {
+            "reward/mean": fmean(rewards) if rewards else 0.0,
+            "reward/std": stdev(rewards) if len(rewards) > 1 else 0.0,
+            "reward/correct": fmean(s.verdict.correct for s in samples),
+            "rollout/acr": fmean(collapsed(group) for group in self.sampled),
+            "rollout/length_tokens": fmean(len(s.completion.ids) for s in samples),
+            "rollout/truncated_share": fmean(s.completion.finish == "length" for s in samples),
+            "rollout/unparseable_share": fmean(s.verdict.answer is None for s in samples),
+        }
+
+
+def collapsed(group: Group) -> bool:
+    """Say whether the verifier's rewards of a group do not differ (std < 1e-6): it teaches nothing."""
+    rewards = [s.verdict.reward for s in group.samples if s.verdict.reward is not None]
+    return len(rewards) < 2 or stdev(rewards) < COLLAPSE_STD
+
+
+COLLAPSE_STD = 1e-6  # 2605.21125; all-equal float rewards such as 0.1 + 0.2 stay below it
+Admission = Callable[[Sequence[Group]], Sequence[bool]]  # which groups are trained on
+
+
+class Collector:
+    """Samples and judges groups.
+
+    Args:
+        engine: yields completions as they finish.
+        verifier: judges them in threads while others are still sampled.
+        decode: token ids to text.
+        seed: of the run.
+    """
+
+    def __init__(
+        self, engine: Engine, verifier: Verifier, decode: Callable[[Sequence[int]], str], *, seed: int
+    ) -> None:
+        self.engine = engine
+        self.verifier = verifier
+        self.decode = decode
+        self.seed = seed
+        self.threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="judge")
+
+    def fill(
+        self, take: Callable[[int], list[Prompt]], spec: RolloutSpec, step: int, admit: Admission
+    ) -> Rollout:
+        """Sample until `prompts_per_step` groups are admitted or the refills are used up."""
+        rollout, sampling = Rollout(), Sampling.of(spec)
+        for refill in range(spec.max_refills + 1):
+            prompts = take(spec.prompts_per_step - len(rollout.groups))
+            groups = self.collect(prompts, sampling, (step, refill), rollout)
+            rollout.groups += [g for g, good in zip(groups, admit(groups), strict=True) if good]
+            rollout.refills = refill
+            if len(rollout.groups) == spec.prompts_per_step:
+                break
+        return rollout
+
+    def collect(
+        self, prompts: Sequence[Prompt], sampling: Sampling, when: tuple[int, int], rollout: Rollout
+    ) -> list[Group]:
+        """Return one judged group a prompt, at (step, refill); a group with a failed request is left out."""
+        requests = self._requests(prompts, sampling, when)
+        started = time.monotonic()
+        judged: dict[int, tuple[Completion, str, Future[Verdict]]] = {}
+        try:
+            for completion in self.engine.generate(requests):
+                text = self.decode(completion.ids)
+                prompt = prompts[completion.index // sampling.samples]
+                judged[completion.index] = (
+                    completion,
+                    text,
+                    self.threads.submit(self.verifier.judge, prompt, text),
+                )
+            generated = time.monotonic()
+            samples = {
+                index: Sample(completion, text, verdict.result(), sampling.temperature)
+                for index, (completion, text, verdict) in judged.items()
+            }
+        except BaseException:
+            for _, _, verdict in judged.values():
+                verdict.cancel()
+            raise
+        rollout.generate_s += generated - started
+        rollout.judge_s += time.monotonic() - generated
+        rollout.requests += len(requests)
+        rollout.tokens += sum(len(s.completion.ids) for s in samples.values())
+        groups = list(_groups(prompts, samples, sampling.samples))
+        rollout.failed_groups += len(prompts) - len(groups)
+        rollout.sampled += groups
+        return groups
+
+    def close(self) -> None:
+        """Stop the threads; verdicts under way are waited for by no one."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+    def _requests(
+        self, prompts: Sequence[Prompt], sampling: Sampling, when: tuple[int, int]
+    ) -> list[Request]:
+        step, refill = when
+        return [
+            Request(
+                index=p * sampling.samples + g,
+                ids=prompt.ids,
+                seed=derive_seed(self.seed, sampling.purpose, step, p, refill, g),
+                max_tokens=sampling.max_tokens,
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                top_k=sampling.top_k,
+                stop=sampling.stop,
+            )
+            for p, prompt in enumerate(prompts)
+            for g in range(sampling.samples)
+        ]
+
+
+def _groups(prompts: Sequence[Prompt], samples: dict[int, Sample], G: int) -> Iterable[Group]:
+    for p, prompt in enumerate(prompts):
+        row = [samples.get(p * G + g) for g in range(G)]
+        whole = [s for s in row if s is not None and s.completion.finish != "error"]
+        if len(whole) == G:
+            yield Group(prompt, tuple(whole))

@@ -1,0 +1,214 @@
+"""THE loop: build the parts, run steps, stop, report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlctl import checkpoint
+from rlctl.budget import Budget
+from rlctl.errors import UserError
+from rlctl.evaluate import evaluate
+from rlctl.evaluate import metrics as eval_metrics
+from rlctl.interrupt import Stopper
+from rlctl.logbook import Logbook
+from rlctl.parts import Parts
+from rlctl.recipe import Recipe
+from rlctl.runfolder import RunFolder
+from rlctl.seeds import derive_seed
+from rlctl.types import Group
+
+if TYPE_CHECKING:
+    from rlctl.batch import Batch
+    from rlctl.learner.report import Report
+
+Metrics = dict[str, Any]
+
+
+class Run:
+    """A run in its folder: from wherever it stands to the end of its budget."""
+
+    def __init__(self, recipe: Recipe, folder: RunFolder, parts: Parts, stop: Stopper, log: Logbook) -> None:
+        self.recipe = recipe
+        self.folder = folder
+        self.parts = parts
+        self.stop = stop
+        self.log = log
+        self.budget = Budget(recipe.budget)
+        self.reason: str | None = None
+        self.pending: Metrics | None = {}  # numbers of a finished step that are not yet logged
+        self.source_state = parts.source.state()  # at the end of the last finished step
+        self.best: dict[str, float] = {}  # {"value", "step"} of checkpoint.best
+        self.between_steps = True  # False while weights change: no moment to save
+
+    def go(self) -> str:
+        """Run steps until something ends them; return the stop reason."""
+        if self.pending is not None:
+            self.finish(self.pending)
+        while self.reason is None:
+            self.finish(self.step())
+        return self.reason
+
+    def step(self) -> Metrics:
+        """Sample, judge, give credit, update; return the step's numbers."""
+        from rlctl.batch import GroupStats, pack
+
+        parts, algorithm = self.parts, self.parts.algorithm
+        step, clock = self.budget.steps + 1, Clock()
+        longest = self.recipe.rollout.max_completion_length
+
+        def admit(groups: Sequence[Group]) -> Sequence[bool]:
+            return algorithm.admit(GroupStats.of(groups, longest)).tolist() if groups else []
+
+        with self.stop.abandonable():
+            rollout = parts.collector.fill(parts.source.take, self.recipe.rollout, step, admit)
+            parts.guard.observe(s.verdict for group in rollout.sampled for s in group.samples)
+        metrics, advantages = rollout.metrics(), {}
+        self.between_steps = False
+        if rollout.groups:
+            stats = GroupStats.of(rollout.groups, longest)
+            credit = algorithm.credit(stats)
+            batch = pack(rollout.groups, stats, credit)
+            with clock("score"):
+                batch = parts.learner.score(batch, algorithm.needs)
+            with clock("update"):
+                metrics |= self._optimise(batch, step, longest).metrics()
+            with clock("sync"):
+                parts.engine.refresh(parts.learner.weights, step)
+            advantages = dict(zip(map(id, rollout.groups), credit.advantage_PG.tolist(), strict=True))
+        self.budget.charge(rollout.tokens)
+        self.source_state = parts.source.state()
+        self.between_steps = True
+        self.log.rollouts(step, rollout.sampled, advantages)
+        return metrics | {
+            "train/learning_rate": parts.learner.rate(step),
+            "budget/tokens": self.budget.tokens,
+            "time/generate_s": rollout.generate_s,
+            "time/judge_s": rollout.judge_s,
+            **clock.metrics(),
+        }
+
+    def finish(self, metrics: Metrics) -> None:
+        """Evaluate, log and checkpoint a finished step as due, and see whether it was the last."""
+        step, early = self.budget.steps, self.recipe.early_stop
+        self.pending = metrics
+        nothing_learnt = metrics.get("rollout/groups_trained") == 0
+        self.reason = self.budget.spent() or ("no_signal" if nothing_learnt else None)
+        evaluated = self.recipe.eval.due(step, last=self.reason is not None)
+        if evaluated:
+            metrics = metrics | self._evaluate(step)
+        if self.reason is None and early is not None and early.reached(metrics):
+            self.reason = "early_stop"
+            if not evaluated and self.recipe.eval.due(step, last=True):
+                metrics = metrics | self._evaluate(step)
+        if metrics:
+            self.log.step(step, metrics)
+        self.pending = None
+        if step and (
+            self._improved(step, metrics) or self.reason or step % self.recipe.checkpoint.every == 0
+        ):
+            self.save()
+        self.log.status("running", None, self.budget)
+
+    def save(self) -> None:
+        """Write a checkpoint of the last finished step, then let go of old ones."""
+        state = {
+            "step": self.budget.steps,
+            "tokens": self.budget.tokens,
+            "seconds": self.budget.seconds,
+            "source": self.source_state,
+            "data": self.parts.source.fingerprint,
+            "reference": self.parts.reference,
+            "pending": self.pending,
+            "ended": self.reason if self.reason == "early_stop" else None,
+            "best": self.best,
+        }
+        self.log.files.sync()
+        root, spec = self.folder.checkpoints, self.recipe.checkpoint
+        checkpoint.save(root, self.budget.steps, state, self.parts.learner.save)
+        checkpoint.prune(root, spec.keep, protect=int(self.best["step"]) if self.best else None)
+
+    def restore(self, folder: Path) -> None:
+        """Go on exactly from a checkpoint.
+
+        Raises:
+            UserError: the data or the reference model changed since.
+        """
+        state = checkpoint.state_of(folder)
+        if state["data"] != self.parts.source.fingerprint and not self.recipe.checkpoint.accept_changed_data:
+            raise UserError(
+                f"{folder}: the training data changed since this checkpoint was written",
+                "put it back, or accept it with `--set checkpoint.accept_changed_data=true`",
+                exit_code=1,
+            )
+        if state["reference"] != self.parts.reference:
+            raise UserError(
+                f"{folder}: the model that the run began with, its KL reference, is not the same any more",
+                "put the model back, or begin another run with a different `name`",
+                exit_code=1,
+            )
+        self.parts.learner.restore(folder)
+        self.parts.engine.refresh(self.parts.learner.weights, state["step"])
+        self.parts.source.restore(state["source"])
+        self.source_state = state["source"]
+        self.budget.resume(state["step"], state["tokens"], state["seconds"])
+        self.pending, self.best = state["pending"], state["best"]
+        self.reason = self.budget.spent() or state["ended"]
+        self.log.rewind(state["step"], logged=self.pending is None)
+
+    def _optimise(self, batch: Batch, step: int, longest: int) -> Report:
+        """Take the step's optimiser steps: `epochs` passes over `minibatches` parts of whole groups."""
+        from rlctl.learner.report import Report
+
+        algorithm, learner, report = self.parts.algorithm, self.parts.learner, Report()
+        for epoch in range(algorithm.staging.epochs):
+            for index, minibatch in enumerate(batch.minibatches(algorithm.staging.minibatches)):
+                update = learner.update(
+                    algorithm.weigh(minibatch, longest),
+                    algorithm.objective,
+                    rate=learner.rate(step),
+                    seed=derive_seed(self.recipe.seed, "dropout", step, epoch, index),
+                    skip_zero_rows=algorithm.skips_zero_rows,
+                )
+                report.add(update)
+        return report
+
+    def _evaluate(self, step: int) -> Metrics:
+        started = time.monotonic()
+        with self.stop.abandonable():
+            parts = self.parts
+            record = evaluate(parts.eval_sets, self.recipe.eval, parts.collector, parts.eval_sampling, step)
+        self.log.evaluation(record)
+        return eval_metrics(record) | {"time/eval_s": time.monotonic() - started}
+
+    def _improved(self, step: int, metrics: Metrics) -> bool:
+        """Say whether `checkpoint.best` reached a new high; the latest wins a tie."""
+        value = metrics.get(self.recipe.checkpoint.best or "")
+        if value is None or (self.best and value < self.best["value"]):
+            return False
+        self.best = {"value": value, "step": step}
+        return True
+
+
+class Clock:
+    """Seconds of a step, by part."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.parts: dict[str, float] = {"score": 0.0, "update": 0.0, "sync": 0.0}
+
+    @contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        """Time what runs inside as `part`."""
+        before = time.monotonic()
+        yield
+        self.parts[part] += time.monotonic() - before
+
+    def metrics(self) -> Metrics:
+        """Return `time/<part>_s` and the whole step's."""
+        return {f"time/{part}_s": seconds for part, seconds in self.parts.items()} | {
+            "time/step_s": time.monotonic() - self.started
+        }

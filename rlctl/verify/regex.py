@@ -1,0 +1,23 @@
+"""The response matches a pattern."""
+
+from __future__ import annotations
+
+import re
+
+from rlctl.types import Prompt, Verdict
+from rlctl.verify import RegexVerifier
+from rlctl.verify.base import BuiltVerifier, graded
+
+
+class RegexJudge(BuiltVerifier):
+    """Reward 1 where `re.search` finds the pattern; `(?s)` in front lets a dot match a line's end."""
+
+    name = "regex"
+
+    def __init__(self, spec: RegexVerifier) -> None:
+        self._pattern = re.compile(spec.pattern)
+
+    def judge(self, prompt: Prompt, text: str) -> Verdict:
+        """Correct where the pattern is found; the answer is what matched."""
+        match = self._pattern.search(text)
+        return graded(match is not None, match[0] if match else None)

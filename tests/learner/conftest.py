@@ -1,0 +1,1 @@
+from learning import module  # noqa: F401 -- the fixture

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from rlctl.algorithm import Algorithm
+from rlctl.batch import Batch, GroupStats, pack
+from rlctl.learner import OptimSpec
+from rlctl.learner.learner import Learner
+from rlctl.types import Completion, Group, Prompt, Sample, Verdict
+
+VOCAB, LONGEST = 19, 7
+
+
+@pytest.fixture
+def module() -> Any:
+    """A Llama in float64, so that two ways to one gradient differ by rounding only."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        tie_word_embeddings=False,
+    )
+    return LlamaForCausalLM(config).double().eval()
+
+
+def make_groups(
+    P: int = 4, G: int = 4, seed: int = 0, rewards: list[list[float]] | None = None
+) -> list[Group]:
+    """Groups with prompts and completions of many lengths, some truncated, temperatures that differ."""
+    draw = random.Random(seed)
+    groups = []
+    for p in range(P):
+        prompt = Prompt(f"t:{p}", (("user", "q"),), "g", ids=tuple(draw.choices(range(1, VOCAB), k=2 + p)))
+        samples = []
+        for g in range(G):
+            n = draw.randint(1, LONGEST)
+            ids = tuple(draw.choices(range(1, VOCAB), k=n))
+            logps = tuple(-draw.uniform(1.5, 3.5) for _ in ids)
+            reward = float((g + p) % 3 == 0) if rewards is None else rewards[p][g]
+            samples.append(
+                Sample(
+                    Completion(p * G + g, ids, logps, "length" if n == LONGEST else "stop"),
+                    "text",
+                    Verdict(reward, reward == 1.0, "a"),
+                    0.7 if p % 2 else 1.0,
+                )
+            )
+        groups.append(Group(prompt, tuple(samples)))
+    return groups
+
+
+@dataclass
+class Recorder:
+    """An optimiser that remembers the gradient of each step and changes nothing."""
+
+    trained: dict[str, Tensor]
+    param_groups: tuple[dict[str, float], ...] = ({},)
+
+    def __post_init__(self) -> None:
+        self.steps: list[Tensor] = []
+
+    def step(self) -> None:
+        self.steps.append(torch.cat([p.grad.flatten().clone() for p in self.trained.values()]))
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        for p in self.trained.values():
+            p.grad = None
+
+
+def learner_of(module: Any, **options: Any) -> Learner:
+    spec = OptimSpec(learning_rate=1e-3, max_grad_norm=1e9, **options.pop("optim", {}))
+    return Learner(module, spec, **options)
+
+
+def gradients(
+    module: Any, algorithm: Algorithm, groups: list[Group], batch: Batch | None = None
+) -> list[Tensor]:
+    """The gradients of all optimiser steps of one training step on `groups`."""
+    learner = learner_of(module, reference="ref_logp" in algorithm.needs)
+    if learner.frozen is not None:  # a reference that differs from the policy
+        with torch.no_grad():
+            for p in learner.frozen.parameters():
+                p.mul_(0.9)
+    recorder = Recorder(learner.trained)
+    learner.optimizer = recorder  # type: ignore[assignment]
+    stats = GroupStats.of(groups, LONGEST)
+    batch = batch or pack(groups, stats, algorithm.credit(stats))
+    batch = learner.score(batch, algorithm.needs)
+    if batch.old_logp_BT is not None:  # behaviour that differs from the policy, so that clips act
+        share = 3e-4 if algorithm.level == "sequence" else 0.5  # some ratios inside the clip, some outside
+        old_BT = torch.lerp(batch.old_logp_BT, batch.engine_logp_BT, share)
+        batch = batch.with_(old_logp_BT=old_BT)
+    for minibatch in batch.minibatches(algorithm.staging.minibatches):
+        learner.update(
+            algorithm.weigh(minibatch, LONGEST),
+            algorithm.objective,
+            rate=0.0,
+            seed=0,
+            skip_zero_rows=algorithm.skips_zero_rows,
+        )
+    return recorder.steps
