@@ -128,7 +128,7 @@ def schema() -> None:
 def new(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the recipe.")]) -> None:
     """Write a commented recipe NAME.yaml to begin with."""
     from rlctl.recipe import load_text
-    from rlctl.shelf import starter
+    from rlctl.recipe.shelf import starter
 
     target = Path(f"{name.removesuffix('.yaml')}.yaml")
     text = starter(target.stem)

@@ -12,8 +12,8 @@ from rlctl.data import AnySource
 from rlctl.engine import EngineSpec
 from rlctl.errors import UserError
 from rlctl.recipe import Recipe
-from rlctl.schema import kinds, tables
-from rlctl.shelf import shipped
+from rlctl.recipe.schema import kinds, tables
+from rlctl.recipe.shelf import shipped
 from rlctl.verify import AnyVerifier
 
 

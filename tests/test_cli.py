@@ -212,7 +212,7 @@ def test_new_writes_a_recipe_that_checks_and_never_overwrites(tmp_path):
 def test_the_alternatives_in_the_starter_are_legal(tmp_path):
     """Each commented line, put in the place of the one above it, checks."""
     from rlctl.recipe import load_text
-    from rlctl.shelf import starter
+    from rlctl.recipe.shelf import starter
 
     lines = starter("mine").splitlines()
     commented = [

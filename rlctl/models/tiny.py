@@ -130,6 +130,8 @@ def _scratch(spec: TinyModel, seed: int) -> LlamaForCausalLM:
         num_attention_heads=spec.heads,
         num_key_value_heads=spec.heads,
         max_position_embeddings=spec.context,
+        initializer_range=spec.width
+        ** -0.5,  # the usual 0.02 is for wide models; here it learns five times slower
         tie_word_embeddings=False,
         bos_token_id=None,
         eos_token_id=CHARACTERS.index(EOS),
@@ -145,9 +147,8 @@ def _warm_start(
     """Take `spec.steps` AdamW steps on the cross-entropy of the demonstration tokens alone."""
     optimiser = torch.optim.AdamW(module.parameters(), lr=spec.learning_rate, weight_decay=0.0)
     ramp = max(spec.steps // 20, 1)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda step: min((step + 1) / ramp, (spec.steps - step) / max(spec.steps - ramp, 1))
-    )
+    # No decay at the end: weights that settled in a sharp valley are thrown out by the first RL step.
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: min((step + 1) / ramp, 1.0))
     module.train()
     batches = _batches(examples, spec, seed) if examples else []
     for step, (tokens_BT, target_BT) in enumerate(batches, start=1):
@@ -156,6 +157,7 @@ def _warm_start(
         loss = functional.cross_entropy(module.lm_head(hidden_BTD[trained_BT]), target_BT[trained_BT])
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimiser.step()
         schedule.step()
         if step % max(spec.steps // 5, 1) == 0:

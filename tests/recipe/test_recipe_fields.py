@@ -10,7 +10,7 @@ from recipe_cases import BASE, SINGLE, at, leaves, read, settable
 
 from rlctl.errors import UserError
 from rlctl.recipe import Recipe, dump, load_text, recipe_hash, run_folder
-from rlctl.schema import walk
+from rlctl.recipe.schema import walk
 
 CASES = [(dotted, setup) for dotted, _, setup in leaves()]
 
@@ -89,7 +89,7 @@ NOT_READ = {"kind", "version", "preset", "veto", "probe", "control", "ahead"}
 def test_d06_every_field_is_read_somewhere():
     """D-06, rule 11: `.field` stands in some code."""
     source = "\n".join(
-        file.read_text(encoding="utf-8") for file in (Path(__file__).parents[1] / "rlctl").rglob("*.py")
+        file.read_text(encoding="utf-8") for file in (Path(__file__).parents[2] / "rlctl").rglob("*.py")
     )
     names = {dotted.split(".")[-1]: dotted for dotted, _, _ in walk(Recipe)}
     unread = [

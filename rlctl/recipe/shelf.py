@@ -10,7 +10,7 @@ from rlctl.errors import UserError
 
 def shipped() -> dict[str, Path]:
     """Map the names of the shipped recipes to their files: inside the wheel, or beside it in a checkout."""
-    here = Path(__file__).parent
+    here = Path(__file__).parent.parent
     folder = next((f for f in (here / "recipes", here.parent / "recipes") if f.is_dir()), here / "recipes")
     return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rlctl.document import parse
 from rlctl.errors import UserError
+from rlctl.recipe.document import parse
 
 
 @pytest.mark.parametrize("text", ["1e-6", "1E-6", "1.0e-6", ".000001", "0.1e-5", "+1e-6"])

@@ -6,7 +6,7 @@ from recipe_cases import BASE, read
 from rlctl.algorithm.presets import PRESETS
 from rlctl.errors import UserError
 from rlctl.recipe import load, load_text, warnings
-from rlctl.spellings import FOREIGN
+from rlctl.recipe.spellings import FOREIGN
 
 
 def refused(*overrides, text=BASE):
@@ -239,7 +239,7 @@ def test_rule8_foreign_spellings_are_refused_with_ours(override, ours):
 
 def test_rule8_every_foreign_name_points_to_a_key_of_ours():
     from rlctl.recipe import Recipe
-    from rlctl.schema import walk
+    from rlctl.recipe.schema import walk
 
     known = {dotted for dotted, _, _ in walk(Recipe)}
     assert not set(FOREIGN.values()) - known

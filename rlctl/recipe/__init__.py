@@ -15,16 +15,16 @@ from rlctl.algorithm import Algorithm
 from rlctl.budget import BudgetSpec, EarlyStopSpec, ResourcesSpec
 from rlctl.checkpoint import CheckpointSpec
 from rlctl.data import DataSpec
-from rlctl.document import parse, render
-from rlctl.draft import draft
 from rlctl.engine import AutoEngine, EngineSpec
 from rlctl.errors import UserError
 from rlctl.evaluate import EvalSpec
-from rlctl.explain import explain
 from rlctl.learner import OptimSpec
 from rlctl.models import ModelSpec, TinyModel
+from rlctl.recipe.document import parse, render
+from rlctl.recipe.draft import draft
+from rlctl.recipe.explain import explain
+from rlctl.recipe.shelf import find
 from rlctl.rollout import RolloutSpec
-from rlctl.shelf import find
 from rlctl.spec import Spec
 from rlctl.track import TrackSpec
 from rlctl.verify import VerifierSpec

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from rlctl.errors import UserError
-from rlctl.schema import Path, kinds, tables, tables_at, walk
+from rlctl.recipe.schema import Path, kinds, tables, tables_at, walk
+from rlctl.recipe.spellings import ours
 from rlctl.spec import Spec
-from rlctl.spellings import ours
 
 Place = Callable[[Path], str]  # `file:line` or `--set key=value` of a key
 

@@ -9,10 +9,10 @@ from pathlib import Path as File
 from textwrap import shorten
 from typing import Any
 
-from rlctl.document import Document, Path, parse
 from rlctl.errors import UserError
+from rlctl.recipe.document import Document, Path, parse
+from rlctl.recipe.spellings import ALIASES
 from rlctl.spec import overlay
-from rlctl.spellings import ALIASES
 
 
 @dataclass(frozen=True)

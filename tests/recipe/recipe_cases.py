@@ -6,7 +6,7 @@ from typing import get_args, get_origin
 
 from rlctl.errors import UserError
 from rlctl.recipe import Recipe, load_text
-from rlctl.schema import kinds, tables
+from rlctl.recipe.schema import kinds, tables
 
 BASE = """\
 version: 1

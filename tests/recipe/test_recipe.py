@@ -8,9 +8,9 @@ from recipe_cases import BASE, read
 from rlctl.algorithm import Algorithm
 from rlctl.errors import UserError
 from rlctl.recipe import dump, load, load_text
-from rlctl.shelf import find, shipped
+from rlctl.recipe.shelf import find, shipped
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_precedence_defaults_preset_recipe_set():
@@ -157,7 +157,7 @@ def test_shipped_recipes_are_inside_the_wheel_as_well(tmp_path):
 
     shutil.copytree(ROOT / "rlctl", tmp_path / "rlctl", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "recipes", tmp_path / "rlctl/recipes")
-    code = "from rlctl.shelf import find; print(find('quickstart'))"
+    code = "from rlctl.recipe.shelf import find; print(find('quickstart'))"
     found = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
