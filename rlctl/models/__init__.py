@@ -39,7 +39,7 @@ class PretrainedModel(ModelBase):
 class WarmStart(Spec):
     """Supervised steps on the task's own demonstrations, before any reinforcement."""
 
-    steps: int = Field(160, ge=0)
+    steps: int = Field(200, ge=0)
     batch: int = Field(128, ge=1)
     learning_rate: float = Field(1e-3, gt=0)
 
