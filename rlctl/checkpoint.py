@@ -36,23 +36,27 @@ def save(root: Path, step: int, state: dict[str, Any], write: Callable[[Path], N
         RunError: the disk is full or not writable; earlier checkpoints are as they were.
     """
     final = _folder(root, step)
-    aside = root / f".{final.name}.tmp"
+    aside, old = root / f".{final.name}.tmp", root / f"{final.name}.old"
     try:
-        shutil.rmtree(aside, ignore_errors=True)
+        for left in root.glob(".step-*.tmp"):  # by a session that was killed while it saved
+            shutil.rmtree(left)
         aside.mkdir(parents=True)
         write(aside)
         (aside / "state.json").write_text(json.dumps(state), encoding="utf-8")
         sums = {file.name: _sha256(file) for file in sorted(aside.iterdir())}
         for file in aside.iterdir():
             _fsync(file)
-        if final.exists():  # interrupted after this step, then resumed: the new one says more
-            shutil.rmtree(final)
+        if (final / "DONE").exists():  # interrupted after this step, then resumed: the new one says more
+            shutil.rmtree(old, ignore_errors=True)
+            final.rename(old)  # a checkpoint like any other, until the new one is complete
+        shutil.rmtree(final, ignore_errors=True)
         aside.rename(final)
         _fsync(root)
         (final / "DONE.tmp").write_text(json.dumps(sums), encoding="utf-8")
         _fsync(final / "DONE.tmp")
         (final / "DONE.tmp").rename(final / "DONE")
         _fsync(final)
+        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise RunError(
@@ -85,12 +89,11 @@ def state_of(folder: Path) -> dict[str, Any]:
 def prune(root: Path, keep: int, protect: int | None = None) -> None:
     """Delete all but the newest `keep` complete checkpoints and the protected step's."""
     kept = 0
+    protected = None if protect is None else _folder(root, protect)
     for folder in list(newest_first(root)):
-        if folder == (None if protect is None else _folder(root, protect)):
-            continue
         if kept < keep:
             kept += (folder / "DONE").exists()
-        else:
+        elif folder != protected:
             shutil.rmtree(folder)
 
 

@@ -50,13 +50,12 @@ def evaluate(
 ) -> dict[str, Any]:
     """Sample every problem `sampling.samples` times and return the record of `evals.jsonl`.
 
-    Failed samples count as wrong: the number of samples a problem never shrinks.
+    A failed sample counts as wrong, its siblings as they are: the samples a problem never shrink.
     """
     record: dict[str, Any] = {"step": step, "sets": {}, "sampling": {"temperature": sampling.temperature}}
     for index, (name, prompts) in enumerate(sets.items()):
-        rollout = Rollout()
-        groups = collector.collect(prompts, sampling, (step, index), rollout)
-        record["sets"][name] = _summary(groups, len(prompts), sampling.samples, spec.pass_at)
+        groups = collector.collect(prompts, sampling, (step, index), Rollout())
+        record["sets"][name] = _summary(groups, sampling.samples, spec.pass_at)
     return record
 
 
@@ -71,18 +70,17 @@ def metrics(record: Mapping[str, Any]) -> dict[str, float]:
     return flat
 
 
-def _summary(groups: Sequence[Group], problems: int, n: int, pass_at: Sequence[int]) -> dict[str, Any]:
+def _summary(groups: Sequence[Group], n: int, pass_at: Sequence[int]) -> dict[str, Any]:
     correct = [sum(s.verdict.correct for s in group.samples) for group in groups]
-    correct += [0] * (problems - len(groups))
     samples = [sample for group in groups for sample in group.samples]
     return {
-        "problems": problems,
+        "problems": len(groups),
         "samples": n,
         "pass_at": {str(k): _interval([pass_at_k(n, c, k) for c in correct]) for k in pass_at},
-        "errors": sum(s.verdict.error is not None for s in samples) + n * (problems - len(groups)),
-        "truncated_share": fmean(s.completion.finish == "length" for s in samples) if samples else 0.0,
-        "unparseable_share": fmean(s.verdict.answer is None for s in samples) if samples else 1.0,
-        "length_tokens": fmean(len(s.completion.ids) for s in samples) if samples else 0.0,
+        "errors": sum(s.verdict.error is not None for s in samples),
+        "truncated_share": fmean(s.completion.finish == "length" for s in samples),
+        "unparseable_share": fmean(s.verdict.answer is None for s in samples),
+        "length_tokens": fmean(len(s.completion.ids) for s in samples),
     }
 
 

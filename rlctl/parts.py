@@ -53,7 +53,7 @@ def build(recipe: Recipe, say: Say) -> Parts:
     fix_threads(recipe.resources)
     from rlctl.engine.build import build as build_engine
     from rlctl.learner.learner import Learner
-    from rlctl.models import policy as models
+    from rlctl.models import load as models
     from rlctl.verify.build import build as build_verifier
 
     tokenizer = models.tokenizer(recipe.model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
@@ -99,6 +99,7 @@ def collapsed(group: Group) -> bool:
     return len(rewards) < 2 or stdev(rewards) < COLLAPSE_STD
 
 
+GIVEN_UP = Verdict(None, correct=False, error="the engine gave up this completion")
 COLLAPSE_STD = 1e-6  # 2605.21125; all-equal float rewards such as 0.1 + 0.2 stay below it
 Admission = Callable[[Sequence[Group]], Sequence[bool]]  # which groups are trained on
 
@@ -129,7 +130,9 @@ class Collector:
         rollout, sampling = Rollout(), Sampling.of(spec)
         for refill in range(spec.max_refills + 1):
             prompts = take(spec.prompts_per_step - len(rollout.groups))
-            groups = self.collect(prompts, sampling, (step, refill), rollout)
+            groups = [g for g in self.collect(prompts, sampling, (step, refill), rollout) if _whole(g)]
+            rollout.failed_groups += len(prompts) - len(groups)
+            rollout.sampled += groups
             rollout.groups += [g for g, good in zip(groups, admit(groups), strict=True) if good]
             rollout.refills = refill
             if len(rollout.groups) == spec.prompts_per_step:
@@ -139,12 +142,17 @@ class Collector:
     def collect(
         self, prompts: Sequence[Prompt], sampling: Sampling, when: tuple[int, int], rollout: Rollout
     ) -> list[Group]:
-        """Return one judged group a prompt, at (step, refill); a group with a failed request is left out."""
+        """Return one judged group a prompt, at (step, refill), and count what it took in `rollout`.
+
+        A completion that the engine gave up is not judged: its sample is empty, finish `error`, and wrong.
+        """
         requests = self._requests(prompts, sampling, when)
         started = time.monotonic()
         judged: dict[int, tuple[Completion, str, Future[Verdict]]] = {}
         try:
             for completion in self.engine.generate(requests):
+                if completion.finish == "error":
+                    continue
                 text = self.decode(completion.ids)
                 prompt = prompts[completion.index // sampling.samples]
                 judged[completion.index] = (
@@ -165,10 +173,12 @@ class Collector:
         rollout.judge_s += time.monotonic() - generated
         rollout.requests += len(requests)
         rollout.tokens += sum(len(s.completion.ids) for s in samples.values())
-        groups = list(_groups(prompts, samples, sampling.samples))
-        rollout.failed_groups += len(prompts) - len(groups)
-        rollout.sampled += groups
-        return groups
+        row = [
+            samples.get(r.index) or Sample(Completion(r.index, (), (), "error"), "", GIVEN_UP, r.temperature)
+            for r in requests
+        ]
+        G = sampling.samples
+        return [Group(prompt, tuple(row[p * G : (p + 1) * G])) for p, prompt in enumerate(prompts)]
 
     def close(self) -> None:
         """Stop the threads; verdicts under way are waited for by no one."""
@@ -194,9 +204,5 @@ class Collector:
         ]
 
 
-def _groups(prompts: Sequence[Prompt], samples: dict[int, Sample], G: int) -> Iterable[Group]:
-    for p, prompt in enumerate(prompts):
-        row = [samples.get(p * G + g) for g in range(G)]
-        whole = [s for s in row if s is not None and s.completion.finish != "error"]
-        if len(whole) == G:
-            yield Group(prompt, tuple(whole))
+def _whole(group: Group) -> bool:
+    return all(s.completion.finish != "error" for s in group.samples)

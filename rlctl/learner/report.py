@@ -33,21 +33,21 @@ class Report:
         """Measure one micro-batch; everything is detached, so no graph stays alive."""
         mask_BT, logp_BT = micro.mask_BT, logp_BT.detach()
         old_BT = logp_BT if micro.old_logp_BT is None else micro.old_logp_BT
-        gap_BT = (micro.engine_logp_BT - old_BT) * mask_BT
+        gap_BT = (micro.engine_logp_BT - old_BT).where(mask_BT, 0.0)
         clipped_BT = objective.clipped_BT & mask_BT
         report = cls(loss=float(loss.detach()), mismatch_max=float(gap_BT.abs().max()))
         sums = report.sums
         sums["tokens"] = float(mask_BT.sum())
         sums["clipped"] = float(clipped_BT.sum())
-        sums["entropy"] = float((entropy_BT.detach() * mask_BT).sum())
+        sums["entropy"] = float(entropy_BT.detach()[mask_BT].sum())
         sums["mismatch"] = float(gap_BT.abs().sum())
-        sums["mismatch_kl"] = float((((-gap_BT).exp() - 1 + gap_BT) * mask_BT).sum())
+        sums["mismatch_kl"] = float(((-gap_BT).exp() - 1 + gap_BT).sum())
         for correct in set(micro.correct_B.tolist()):
             rows_B = micro.correct_B == correct
             sums[f"tokens/c{correct}"] += float(mask_BT[rows_B].sum())
             sums[f"clipped/c{correct}"] += float(clipped_BT[rows_B].sum())
         if objective.kl_BT is not None:
-            sums["kl_ref"] = float((objective.kl_BT.detach() * mask_BT).sum())
+            sums["kl_ref"] = float(objective.kl_BT.detach()[mask_BT].sum())
         return report
 
     def add(self, other: Report) -> None:

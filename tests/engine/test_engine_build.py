@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 from rlctl.engine import AutoEngine, EngineSpec, ScriptedEngine, TransformersEngine
 from rlctl.engine.build import build
 from rlctl.models import TinyModel, WarmStart
-from rlctl.models.policy import load, tokenizer
+from rlctl.models.load import load, tokenizer
 from rlctl.types import Request
 
 

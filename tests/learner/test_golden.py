@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from learning import LONGEST, learner_of, make_groups
+
 from rlctl.algorithm import Algorithm
 from rlctl.algorithm.presets import PRESETS
 from rlctl.batch import GroupStats, pack

@@ -13,7 +13,7 @@ from rlctl.engine.build import build
 from rlctl.errors import UserError
 from rlctl.models import LoraSpec, PretrainedModel, TinyModel, WarmStart
 from rlctl.models.export import export
-from rlctl.models.policy import load, tokenizer
+from rlctl.models.load import load, tokenizer
 from rlctl.types import Request
 
 IDS = [20, 21, 22, 23]

@@ -8,7 +8,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 from rlctl.errors import UserError
 from rlctl.models import PretrainedModel, TinyModel, tiny
-from rlctl.models.policy import load, tokenizer
+from rlctl.models.load import load, tokenizer
 
 TINY = TinyModel(kind="tiny", layers=1, width=32, heads=2, context=64)
 TOKENIZER = tiny.character_tokenizer(TINY)

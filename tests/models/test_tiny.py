@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from rlctl.errors import UserError
 from rlctl.models import TinyModel, WarmStart
 from rlctl.models import tiny as tiny_module
-from rlctl.models.policy import load, tokenizer
+from rlctl.models.load import load, tokenizer
 from rlctl.models.tiny import CHARACTERS, EOS, character_tokenizer
 from rlctl.types import Prompt
 
