@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -60,9 +61,14 @@ def train(
 
     loaded = load(recipe, sets or ())
     _warn(warnings(loaded))
+    from rlctl.interrupt import EXIT_CODE as INTERRUPTED
     from rlctl.session import train as run
 
-    raise typer.Exit(run(loaded, resume=resume.value))
+    code = run(loaded, resume=resume.value)
+    if code == INTERRUPTED:  # all is saved; a verdict that never comes must not hold the exit
+        sys.stdout.flush()
+        os._exit(code)
+    raise typer.Exit(code)
 
 
 @app.command()
