@@ -7,10 +7,10 @@ quickstart: .venv/.installed
 	$(BIN)/rlctl train recipes/quickstart.yaml
 
 test: .venv/.installed
-	$(BIN)/pytest -m "not heavy"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not heavy"
 
 test-all: .venv/.installed
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist worksteal
 
 check: .venv/.installed
 	$(BIN)/ruff check

@@ -165,7 +165,7 @@ def pack(groups: Sequence[Group], stats: GroupStats, credit: Credit) -> Batch:
         engine_logp_BT=engine_logp_BT,
         temperature_B=stats.temperature_PG.reshape(B),
         group_B=torch.tensor([p for p, _, _ in rows]),
-        correct_B=stats.correct_PG.sum(1, keepdim=True).expand_as(stats.correct_PG).reshape(B),
+        correct_B=stats.correct_PG.sum(1).repeat_interleave(stats.correct_PG.shape[1]),
         advantage_B=credit.advantage_PG.reshape(B),
         clip_low_B=credit.clip_low_PG.reshape(B),
         clip_high_B=credit.clip_high_PG.reshape(B),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class UserError(Exception):
     """A mistake that the user can mend; the command line prints it without a traceback.
@@ -27,5 +30,27 @@ class RunError(UserError):
         self.reason = reason
 
 
-class Interrupted(Exception):
-    """SIGINT or SIGTERM arrived while a step was generating or judging."""
+class Interrupted(BaseException):
+    """SIGINT or SIGTERM arrived while a step was generating or judging.
+
+    No `Exception`, as KeyboardInterrupt is none: a library that tries one thing and falls back on
+    another must not swallow it.
+    """
+
+
+@contextmanager
+def writing(message: str, hint: str) -> Iterator[None]:
+    """Say in a user's words what a full or read-only disk does to the writing inside.
+
+    Raises:
+        RunError: `message` with the reason, and `hint`.
+    """
+    try:
+        yield
+    except Exception as error:
+        from safetensors import SafetensorError  # what its files raise instead of OSError
+
+        if not isinstance(error, OSError | SafetensorError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"{message}: {reason}", hint) from error

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rlctl.budget import Budget
+from rlctl.errors import writing
 from rlctl.recipe import Recipe
 from rlctl.runfolder import RunFolder
 from rlctl.track.console import Console
-from rlctl.track.jsonl import RunLog, truncate
+from rlctl.track.jsonl import HINT, RunLog, truncate
 from rlctl.track.mlflow import MlflowTracker, destination, run_key
 from rlctl.types import Group
 
@@ -23,9 +24,10 @@ class Logbook:
         self.console = console
         self.files = RunLog(folder.path, recipe.track.rollouts)
         uri = destination(recipe.track.mlflow, Path(recipe.output_dir))
-        self.mlflow = uri and MlflowTracker(
-            uri, recipe.name, folder.path.name, run_key(folder.path), folder.path, console.say
-        )
+        with writing(f"{folder.path} could not be written", HINT):
+            self.mlflow = uri and MlflowTracker(
+                uri, recipe.name, folder.path.name, run_key(folder.path), folder.path, console.say
+            )
 
     def rewind(self, step: int, logged: bool) -> None:
         """Forget what came after the checkpoint of `step`, whose own numbers may not be `logged` yet."""

@@ -6,11 +6,12 @@ import fcntl
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from rlctl import checkpoint
-from rlctl.errors import RunError, UserError
+from rlctl.errors import RunError, UserError, writing
 
 Resume = Literal["auto", "never", "must"]
 
@@ -39,14 +40,9 @@ class RunFolder:
             raise UserError(
                 f"{self.path} has no checkpoint to resume from", "leave `--resume must` out to begin the run"
             )
-        try:
+        with writing(f"the run folder {self.path} cannot be written", "name another one with `output_dir`"):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             self._lock()
-        except OSError as error:
-            raise RunError(
-                f"the run folder {self.path} cannot be written: {error.strerror}",
-                "name another one with `output_dir`",
-            ) from error
 
     def status(self) -> dict[str, Any]:
         """Return `status.json`, empty before the first one is written."""
@@ -86,8 +82,9 @@ class RunFolder:
                 f"{self.path} is in use by process {holder}",
                 "wait for it, or begin another run with a different `name` or `seed`",
             ) from error
-        os.truncate(self._handle, 0)
-        os.write(self._handle, str(os.getpid()).encode())
+        with suppress(OSError):  # the lock holds on a full disk too; the number is for people
+            os.truncate(self._handle, 0)
+            os.write(self._handle, str(os.getpid()).encode())
 
     def close(self) -> None:
         """Let go of the lock; a crash lets go of it too."""
@@ -95,7 +92,12 @@ class RunFolder:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace a file in one move, so that no reader ever sees half of it."""
+    """Replace a file in one move, so that no reader ever sees half of it.
+
+    Raises:
+        RunError: the disk is full or not writable; the file is as it was.
+    """
     aside = path.with_name(f".{path.name}.tmp")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
+    with writing(f"{path} could not be written", "make room there, then run the same command again"):
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlctl import checkpoint
 from rlctl.budget import Budget
-from rlctl.errors import Interrupted, RunError
+from rlctl.errors import Interrupted, RunError, writing
 from rlctl.interrupt import EXIT_CODE, Stopper
 from rlctl.logbook import Logbook
 from rlctl.parts import Parts, build
@@ -14,7 +14,7 @@ from rlctl.recipe import Recipe, dump, run_folder
 from rlctl.runfolder import Resume, RunFolder, write
 from rlctl.track.console import Console
 from rlctl.track.jsonl import read
-from rlctl.train import Run
+from rlctl.train import Run, check_unchanged
 
 
 def train(recipe: Recipe, *, resume: Resume = "auto") -> int:
@@ -44,10 +44,12 @@ def _session(recipe: Recipe, folder: RunFolder, newest: Path | None, stop: Stopp
     parts: Parts | None = None
     run: Run | None = None
     state, reason, code = "failed", "error", 1
-    folder.write_status(**folder.status() | {"state": "running", "stop_reason": None})
+    _tell(folder, "running", None)
     try:
         with stop.abandonable():
             parts = build(recipe, console.say)
+        if newest:
+            check_unchanged(newest, parts, recipe.checkpoint)
         run = Run(recipe, folder, parts, stop, Logbook(recipe, folder, console))
         _begin(run, newest, console)
         reason = run.go()
@@ -63,16 +65,29 @@ def _session(recipe: Recipe, folder: RunFolder, newest: Path | None, stop: Stopp
             run.save()
         raise
     finally:
-        if run:
-            run.log.status(state, reason, run.budget)
-            run.log.close(state)
-        else:
-            folder.write_status(**folder.status() | {"state": state, "stop_reason": reason})
         if parts:
             parts.close()
+        if run:
+            run.log.close(state)
+            run.log.status(state, reason, run.budget)  # last: a short run learns MLflow's id by closing
+        else:
+            _tell(folder, state, reason)
     for line in _summary(folder, state, reason):
         print(line)
     return code
+
+
+def _tell(folder: RunFolder, state: str, reason: str | None) -> None:
+    """Change what the status says of the run; its figures stay those of the last finished step."""
+    before = {
+        "state": state,
+        "stop_reason": reason,
+        "step": 0,
+        "tokens": 0,
+        "seconds": 0.0,
+        "mlflow_run_id": None,
+    }
+    folder.write_status(**before | folder.status() | {"state": state, "stop_reason": reason})
 
 
 def _over(recipe: Recipe, folder: RunFolder, newest: Path) -> bool:
@@ -97,13 +112,9 @@ def _export(recipe: Recipe, parts: Parts, folder: RunFolder) -> None:
     from rlctl.models.export import export
 
     lora = recipe.model.lora
-    try:
+    hint = "the checkpoints are intact; make room or rights there, then run the same command again"
+    with writing(f"{folder.final} could not be written", hint):
         export(parts.policy, folder.final, merge=lora is not None and lora.merge_final)
-    except OSError as error:
-        raise RunError(
-            f"{folder.final} could not be written: {error.strerror}",
-            "the checkpoints are intact; make room or rights there, then run the same command again",
-        ) from error
 
 
 def _summary(folder: RunFolder, state: str, reason: str) -> list[str]:

@@ -42,7 +42,7 @@ class Run:
         self.pending: Metrics | None = {}  # numbers of a finished step that are not yet logged
         self.source_state = parts.source.state()  # at the end of the last finished step
         self.best: dict[str, float] = {}  # {"value", "step"} of checkpoint.best
-        self.between_steps = True  # False while weights change: no moment to save
+        self.between_steps = True  # False while a step is neither undone nor done: no moment to save
 
     def go(self) -> str:
         """Run steps until something ends them; return the stop reason."""
@@ -81,7 +81,6 @@ class Run:
             advantages = dict(zip(map(id, rollout.groups), credit.advantage_PG.tolist(), strict=True))
         self.budget.charge(rollout.tokens)
         self.source_state = parts.source.state()
-        self.between_steps = True
         self.log.rollouts(step, rollout.sampled, advantages)
         return metrics | {
             "train/learning_rate": parts.learner.rate(step),
@@ -94,7 +93,7 @@ class Run:
     def finish(self, metrics: Metrics) -> None:
         """Evaluate, log and checkpoint a finished step as due, and see whether it was the last."""
         step, early = self.budget.steps, self.recipe.early_stop
-        self.pending = metrics
+        self.pending, self.between_steps = metrics, True
         nothing_learnt = metrics.get("rollout/groups_trained") == 0
         self.reason = self.budget.spent() or ("no_signal" if nothing_learnt else None)
         evaluated = self.recipe.eval.due(step, last=self.reason is not None)
@@ -132,24 +131,8 @@ class Run:
         checkpoint.prune(root, spec.keep, protect=int(self.best["step"]) if self.best else None)
 
     def restore(self, folder: Path) -> None:
-        """Go on exactly from a checkpoint.
-
-        Raises:
-            UserError: the data or the reference model changed since.
-        """
+        """Go on exactly from a checkpoint that `check_unchanged` let through."""
         state = checkpoint.state_of(folder)
-        if state["data"] != self.parts.source.fingerprint and not self.recipe.checkpoint.accept_changed_data:
-            raise UserError(
-                f"{folder}: the training data changed since this checkpoint was written",
-                "put it back, or accept it with `--set checkpoint.accept_changed_data=true`",
-                exit_code=1,
-            )
-        if state["reference"] != self.parts.reference:
-            raise UserError(
-                f"{folder}: the model that the run began with, its KL reference, is not the same any more",
-                "put the model back, or begin another run with a different `name`",
-                exit_code=1,
-            )
         self.parts.learner.restore(folder)
         self.parts.engine.refresh(self.parts.learner.weights, state["step"])
         self.parts.source.restore(state["source"])
@@ -191,6 +174,27 @@ class Run:
             return False
         self.best = {"value": value, "step": step}
         return True
+
+
+def check_unchanged(folder: Path, parts: Parts, spec: checkpoint.CheckpointSpec) -> None:
+    """Compare what a run is made of with the checkpoint in `folder`.
+
+    Raises:
+        UserError: the data or the reference model changed since.
+    """
+    state = checkpoint.state_of(folder)
+    if state["data"] != parts.source.fingerprint and not spec.accept_changed_data:
+        raise UserError(
+            f"{folder}: the training data changed since this checkpoint was written",
+            "put it back, or accept it with `--set checkpoint.accept_changed_data=true`",
+            exit_code=1,
+        )
+    if state["reference"] != parts.reference:
+        raise UserError(
+            f"{folder}: the model that the run began with, its KL reference, is not the same any more",
+            "put the model back, or begin another run with a different `name`",
+            exit_code=1,
+        )
 
 
 class Clock:

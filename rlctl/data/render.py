@@ -31,7 +31,8 @@ class Renderer:
     def render_all(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         """Return the prompts with their ids; they begin with one BOS if model or template want one."""
         texts = [self._text(prompt) for prompt in prompts]
-        rows = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
+        # verbose: its own warning of long texts would stand before ours
+        rows = self._tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         return [replace(prompt, ids=self._one_bos(row)) for prompt, row in zip(prompts, rows, strict=True)]
 
     def fit(self, datasets: Sequence[Dataset]) -> tuple[list[Dataset], dict[str, int]]:

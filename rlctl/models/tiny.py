@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from rlctl.errors import UserError
+from rlctl.errors import UserError, writing
 from rlctl.models import TinyModel, WarmStart
 from rlctl.models.common import quiet, seeded
 from rlctl.types import Prompt
@@ -63,24 +63,26 @@ def folder(
 
     Raises:
         UserError: no demonstrations to start from, or one that does not fit the context.
+        RunError: the cache cannot be written.
     """
     examples = _examples(spec, tokenizer, prompts)
     place = _cache() / f"tiny-{_key(spec, examples, seed)}"
     if place.is_dir():
         return place
     quiet()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix="making-") as aside:
-        module = _scratch(spec, seed)
-        _warm_start(module, examples, spec.warm_start, seed, say)
-        made = Path(aside) / "model"
-        module.save_pretrained(made)
-        tokenizer.save_pretrained(made)
-        try:
-            made.rename(place)
-        except OSError:
-            if not place.is_dir():  # otherwise another process was first
-                raise
+    module = _scratch(spec, seed)
+    _warm_start(module, examples, spec.warm_start, seed, say)
+    with writing(f"the model cache {place} could not be written", "make room there, or set RLCTL_CACHE"):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix="making-") as aside:
+            made = Path(aside) / "model"
+            module.save_pretrained(made)
+            tokenizer.save_pretrained(made)
+            try:
+                made.rename(place)
+            except OSError:
+                if not place.is_dir():  # otherwise another process was first
+                    raise
     return place
 
 

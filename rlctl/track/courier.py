@@ -41,6 +41,20 @@ class Job:
     run_name: str
     run_key: str
     folder: str
+    turn: str
+
+    def take(self) -> None:
+        """Make every earlier session's courier of the folder give up, whenever it comes to look."""
+        self._turn.write_text(self.turn)
+
+    @property
+    def over(self) -> bool:
+        """Say whether a later session has a courier of its own, which sends whatever is left."""
+        return self._turn.read_text() != self.turn
+
+    @property
+    def _turn(self) -> Path:
+        return Path(self.folder) / ".courier.turn"
 
 
 @dataclass(frozen=True)
@@ -165,6 +179,8 @@ def carry(job: Job, orders: IO[bytes]) -> bool:
     wait = 0.0
     while True:
         end = _heard(orders, wait, parent)
+        if job.over:
+            return True
         try:
             courier = courier or Courier(job)
             courier.catch_up()
@@ -210,7 +226,7 @@ def main() -> int:
         signal.signal(number, signal.SIG_IGN)
     orders = open(0, "rb", buffering=0)  # noqa: SIM115 - unbuffered, so that select sees each line
     job = Job(**json.loads(orders.readline()))
-    # A courier whose run was killed may still be at work when the run is resumed.
+    # A courier whose run was killed may still be at work, or wait here too, when the run is resumed.
     with locked(Path(job.folder) / ".courier.lock"):
         return 0 if carry(job, orders) else 1
 

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlctl.errors import RunError
+from rlctl.errors import writing
 from rlctl.track import RolloutsSpec
 
 Record = dict[str, Any]
+HINT = "make room, then run the same command again: it resumes from the last checkpoint"
 
 
 def append(path: Path, *records: Mapping[str, Any]) -> None:
@@ -25,13 +26,9 @@ def append(path: Path, *records: Mapping[str, Any]) -> None:
         return
     lines = [json.dumps(_plain(record), ensure_ascii=False, allow_nan=False) for record in records]
     data = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
-    try:
-        with path.open("ab", buffering=0) as file:
-            if file.write(data) != len(data):
-                raise OSError("no space left for a whole line")
-    except OSError as error:
-        hint = "make room, then run the same command again: it resumes from the last checkpoint"
-        raise RunError(f"{path}: cannot be written: {error.strerror or error}", hint) from error
+    with writing(f"{path} could not be written", HINT), path.open("ab", buffering=0) as file:
+        if file.write(data) != len(data):
+            raise OSError("no space left for a whole line")
 
 
 def read(path: Path) -> list[Record]:
@@ -110,7 +107,8 @@ class RunLog:
         """Bring everything written so far to the disk."""
         for path in self._files():
             if path.exists():
-                _fsync(path)
+                with writing(f"{path} could not be written", HINT):
+                    _fsync(path)
 
     def rewind(self, step: int) -> None:
         """Forget whatever was written after `step`, so that a resumed run writes it once."""

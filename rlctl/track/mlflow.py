@@ -71,7 +71,8 @@ class MlflowTracker:
         self._problem: str | None = None
         State(State.read(folder).run_id).write(folder)
         experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or experiment
-        job = Job(uri, experiment, run_name, run_key, str(folder.resolve()))
+        job = Job(uri, experiment, run_name, run_key, str(folder.resolve()), turn=uuid.uuid4().hex)
+        job.take()
         path = os.pathsep.join(entry for entry in sys.path if entry)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "rlctl.track.courier"],

@@ -13,9 +13,13 @@ from rlctl.algorithm import Algorithm
 from rlctl.batch import Batch, GroupStats, pack
 from rlctl.learner import OptimSpec
 from rlctl.learner.learner import Learner
+from rlctl.learner.report import Report
+from rlctl.models import LoraSpec
+from rlctl.models.lora import add_lora
 from rlctl.types import Completion, Group, Prompt, Sample, Verdict
 
 VOCAB, LONGEST = 19, 7
+GRPO = Algorithm.model_validate("grpo")
 
 
 @pytest.fixture
@@ -80,7 +84,8 @@ class Recorder:
 
 
 def learner_of(module: Any, **options: Any) -> Learner:
-    spec = OptimSpec(learning_rate=1e-3, max_grad_norm=1e9, **options.pop("optim", {}))
+    usual = {"learning_rate": 1e-3, "max_grad_norm": 1e9}
+    spec = OptimSpec.model_validate(usual | options.pop("optim", {}))
     return Learner(module, spec, **options)
 
 
@@ -111,3 +116,48 @@ def gradients(
             skip_zero_rows=algorithm.skips_zero_rows,
         )
     return recorder.steps
+
+
+def adapted(module: Any, **spec: Any) -> Any:
+    return add_lora(module, LoraSpec(**{"rank": 2, **spec}), seed=0).double().eval()
+
+
+def packed(groups: list[Group], algorithm: Algorithm = GRPO) -> Batch:
+    stats = GroupStats.of(groups, LONGEST)
+    return pack(groups, stats, algorithm.credit(stats))
+
+
+def update(
+    learner: Learner, groups: list[Group], algorithm: Algorithm = GRPO, rate: float = 1e-3, seed: int = 0
+) -> Report:
+    batch = learner.score(packed(groups, algorithm), algorithm.needs)
+    return learner.update(
+        algorithm.weigh(batch, LONGEST),
+        algorithm.objective,
+        rate=rate,
+        seed=seed,
+        skip_zero_rows=algorithm.skips_zero_rows,
+    )
+
+
+def weights_of(learner: Learner) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in learner.module.named_parameters()}
+
+
+def moments_of(learner: Learner) -> dict[str, Tensor]:
+    return {
+        f"{name}/{slot}": value.clone()
+        for name, p in learner.trained.items()
+        for slot, value in learner.optimizer.state[p].items()
+    }
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def twin(module: Any) -> Any:
+    """The model as it is before the first step, built again."""
+    fresh = LlamaForCausalLM(module.config).double().eval()
+    fresh.load_state_dict(module.state_dict())
+    return fresh

@@ -1,0 +1,97 @@
+"""A collector that runs for real, over scripted responses: shared by the tests of rollout and evaluate."""
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import PreTrainedTokenizerFast
+
+from rlctl.engine.scripted import ScriptedEngine
+from rlctl.models import TinyModel
+from rlctl.models.tiny import EOS, character_tokenizer
+from rlctl.rollout import Collector, RolloutSpec
+from rlctl.types import Prompt
+from rlctl.verify import ExactVerifier
+from rlctl.verify.build import build
+
+LETTERS = character_tokenizer(TinyModel(kind="tiny"))
+EOS_ID = LETTERS.convert_tokens_to_ids(EOS)
+SPEC = RolloutSpec(group_size=4, prompts_per_step=3, max_completion_length=16, max_refills=3)
+
+
+def byte_tokenizer():
+    """One token a byte, so that a character of several bytes can be cut in the middle."""
+    vocabulary = {c: i for i, c in enumerate([*sorted(ByteLevel.alphabet()), "<eos>"])}
+    core = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<eos>")
+
+
+def ambiguous_tokenizer():
+    """Ids (0, 1) and (2,) decode to the same text."""
+    core = Tokenizer(models.WordLevel({"a": 0, "b": 1, "ab": 2, "<eos>": 3}, unk_token="<eos>"))
+    core.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<eos>")
+
+
+def make_prompts(n, name="toy"):
+    return [
+        Prompt(f"{name}:{i}", (("user", f"q{i}"),), "yes", ids=tuple(LETTERS(f"q{i}")["input_ids"]))
+        for i in range(n)
+    ]
+
+
+class Watched(ScriptedEngine):
+    """A scripted engine that remembers what it was asked."""
+
+    def __init__(self, script, tokenizer=LETTERS):
+        responses = (script,) if isinstance(script, str) else ()
+        eos_id = tokenizer.eos_token_id
+        super().__init__(tokenizer, responses, eos_id, None if responses else script)
+        self.asked = []
+
+    def generate(self, requests):
+        self.asked += requests
+        return super().generate(requests)
+
+
+class Forgetful(Watched):
+    """Never answers the requests that fail."""
+
+    def generate(self, requests):
+        return (c for c in super().generate(requests) if c.finish != "error")
+
+
+def mixed(request):
+    """Half of each group is right."""
+    return "yes" if request.index % 2 else "no"
+
+
+EXACT = ExactVerifier()
+
+
+def collector(engine, verifier=EXACT, seed=17, tokenizer=LETTERS):
+    judge = verifier if hasattr(verifier, "judge") else build(verifier, {})
+    return Collector(
+        engine, judge, lambda ids: tokenizer.decode(list(ids), skip_special_tokens=True), seed=seed
+    )
+
+
+def everything(groups):
+    return [True] * len(groups)
+
+
+def nothing(groups):
+    return [False] * len(groups)
+
+
+class Supply:
+    """Draws `prompts` again and again, in order."""
+
+    def __init__(self, prompts):
+        self.prompts = prompts
+        self.taken = []
+
+    def take(self, n):
+        start = len(self.taken)
+        self.taken += [self.prompts[i % len(self.prompts)] for i in range(start, start + n)]
+        return self.taken[start:]
