@@ -18,19 +18,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 STEPS = ["budget.steps=12", "checkpoint.every=2"]
 HANG_S = 600
 START = "import sys; sys.argv[0] = 'rlctl'; from rlctl.cli import main; main()"
-
-
-class Pace(NamedTuple):
-    """Seconds from the start to the first line of metrics.jsonl, and from there to the end."""
-
-    start_s: float
-    steps_s: float
 
 
 @dataclass
@@ -39,7 +32,6 @@ class Found:
 
     resumed_at: list[int] = field(default_factory=list)  # the step that each session after a kill began at
     faults: list[str] = field(default_factory=list)
-    folder: Path = ROOT
 
 
 class Session:
@@ -70,10 +62,11 @@ class Session:
         marks = sorted(self.folder.glob("checkpoints/step-*/DONE")) if self.folder else []
         return int(marks[-1].parent.name[5:11]) if marks else 0
 
-    def wait_for_a_line(self) -> None:
-        """Wait until this session has written to metrics.jsonl, or is over."""
-        while self.alive() and not self._wrote():
+    def wait_for_a_line(self, at_most: float = HANG_S) -> float:
+        """Wait until this session has written to metrics.jsonl, or is over; return its age in seconds."""
+        while self.alive() and not self._wrote() and time.time() - self.began < at_most:
             time.sleep(0.01)
+        return time.time() - self.began
 
     def _wrote(self) -> bool:
         file = self.folder and self.folder / "metrics.jsonl"
@@ -84,32 +77,31 @@ class Session:
         self.process.wait()
 
 
-def leave_alone(output_dir: Path, sets: Sequence[str] = ()) -> tuple[Path, Pace]:
-    """Run once in peace; return the run's folder and how long it took."""
+def leave_alone(output_dir: Path, sets: Sequence[str] = ()) -> Path:
+    """Run once in peace; return the run's folder."""
     session = Session(output_dir, sets)
-    session.wait_for_a_line()
-    first = time.time()
     assert session.process.wait(HANG_S) == 0, session.log.read_text()
     assert session.folder
-    return session.folder, Pace(first - session.began, time.time() - first)
+    return session.folder
 
 
-def kill_and_resume(output_dir: Path, kills: int, seed: int, pace: Pace, sets: Sequence[str] = ()) -> Found:
-    """Run with `kills` SIGKILLs, each at a random moment, and once more to the end.
+def kill_and_resume(output_dir: Path, kills: int, seed: int, whole: Path, sets: Sequence[str] = ()) -> Found:
+    """Run with `kills` SIGKILLs, each at a random moment, and once more to the end; compare with `whole`.
 
-    The first blows fall anywhere after the first line of metrics.jsonl, until there is a checkpoint.
-    Later ones fall into the start or into the first steps, since twelve steps must do for all of them.
+    Until there is a checkpoint the blows fall anywhere after the first line of metrics.jsonl. Later ones
+    fall into the start or the first steps of a session, since twelve steps must do for all of them.
     """
-    rng = random.Random(seed)
+    lines = _lines(whole / "metrics.jsonl")
+    steps_s = lines[-1]["time/unix_s"] - lines[0]["time/unix_s"]
+    rng, found, start_s = random.Random(seed), Found(), 0.0
     session = Session(output_dir, sets)
-    found = Found()
     for kill in range(kills):
-        if kill == 0 or rng.random() < 0.5 or not session.checkpoint():
-            session.wait_for_a_line()
-            longest = 1.5 / 12 if session.checkpoint() else 0.7
-            time.sleep(rng.uniform(0, longest * pace.steps_s))
+        begins = session.checkpoint()
+        if not begins or (begins < 10 and rng.random() < 0.5):
+            start_s = session.wait_for_a_line()
+            time.sleep(rng.uniform(0, (2.5 / 12 if begins else 0.6) * steps_s))
         else:
-            time.sleep(rng.uniform(0, pace.start_s))
+            session.wait_for_a_line(at_most=rng.uniform(0, start_s))
         if not session.alive():
             found.faults.append(f"the run was over before kill {kill + 1}: try another seed")
             break
@@ -119,7 +111,7 @@ def kill_and_resume(output_dir: Path, kills: int, seed: int, pace: Pace, sets: S
     if session.process.wait(HANG_S) != 0:
         found.faults.append(f"the last session failed: {session.log.read_text()[-2000:]}")
     assert session.folder
-    found.folder = session.folder
+    found.faults += differences(whole, session.folder)
     found.faults += mlflow_faults(output_dir, session.folder)
     return found
 
@@ -170,12 +162,7 @@ def main() -> int:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as aside:
         root = (asked.folder or Path(aside)).resolve()
-        whole, pace = leave_alone(root / "whole")
-        print(
-            f"left alone: {pace.start_s:.1f} s to the first line, then {pace.steps_s:.1f} s", file=sys.stderr
-        )
-        found = kill_and_resume(root / "killed", asked.kills, asked.seed, pace)
-        found.faults += differences(whole, found.folder)
+        found = kill_and_resume(root / "killed", asked.kills, asked.seed, leave_alone(root / "whole"))
     above = sum(step > 0 for step in found.resumed_at)
     print(f"{len(found.resumed_at)} kills; the resumes began at the steps {found.resumed_at}")
     print(f"{above} of {len(found.resumed_at)} resumes started above step 0")
