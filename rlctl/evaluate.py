@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
@@ -56,6 +57,7 @@ def evaluate(
     for index, (name, prompts) in enumerate(sets.items()):
         groups = collector.collect(prompts, sampling, (step, index), Rollout())
         record["sets"][name] = _summary(groups, sampling.samples, spec.pass_at)
+        record["sets"][name]["of"] = _fingerprint(prompts, sampling)
     return record
 
 
@@ -68,6 +70,12 @@ def metrics(record: Mapping[str, Any]) -> dict[str, float]:
         for key in ("truncated_share", "unparseable_share", "length_tokens"):
             flat[f"eval/{name}/{key}"] = found[key]
     return flat
+
+
+def _fingerprint(prompts: Sequence[Prompt], sampling: Sampling) -> str:
+    """Hash what was asked and how: two evaluations compare only where this is the same."""
+    asked = [(prompt.ids, prompt.gold) for prompt in prompts]
+    return hashlib.sha256(repr((asked, sampling)).encode()).hexdigest()[:16]
 
 
 def _summary(groups: Sequence[Group], n: int, pass_at: Sequence[int]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from rlctl.errors import UserError
 from rlctl.recipe import Recipe
 from rlctl.recipe.schema import kinds, tables
 from rlctl.recipe.shelf import shipped
+from rlctl.runfolder import RunFolder
 from rlctl.verify import AnyVerifier
 
 
@@ -58,7 +59,7 @@ def runs() -> list[dict[str, Any]]:
     files = sorted(Path("runs").glob("*/status.json"), key=lambda file: file.stat().st_mtime)
     rows = []
     for file in files:
-        status = json.loads(file.read_text(encoding="utf-8"))
+        status = RunFolder(file.parent).status()
         known = {key: status.get(key) for key in ("state", "stop_reason", "step", "tokens")}
         rows.append({"name": file.parent.name, **known})
     return rows
@@ -90,7 +91,7 @@ def describe(folder: Path) -> dict[str, Any]:
     metrics = _lines(folder / "metrics.jsonl")
     return {
         "folder": str(folder),
-        "status": json.loads((folder / "status.json").read_text(encoding="utf-8")),
+        "status": RunFolder(folder).status(),
         "metrics": metrics[-1] if metrics else {},
         "evals": _lines(folder / "evals.jsonl"),
     }

@@ -10,10 +10,11 @@ from typing import Any
 from rlctl.algorithm import Algorithm
 from rlctl.budget import ResourcesSpec
 from rlctl.data import AnySource
-from rlctl.data.load import Dataset, load_all
+from rlctl.data.load import Dataset, Judge, load_all
 from rlctl.data.render import Renderer
 from rlctl.data.source import Mixture
 from rlctl.data.tasks import Split
+from rlctl.errors import UserError
 from rlctl.evaluate import EvalSpec
 from rlctl.models import ModelSpec
 from rlctl.recipe import Recipe
@@ -58,12 +59,13 @@ def build(recipe: Recipe, say: Say) -> Parts:
 
     tokenizer = models.tokenizer(recipe.model)
     train, held_out = _data(recipe, tokenizer, say)
-    judges = {d.name: d.judge for d in (*train, *held_out) if d.judge is not None}
+    judges = _judges(train, held_out)
     verifier = build_verifier(recipe.verifier, judges)
     _warn_of_golds(verifier.check_golds([p for d in (*train, *held_out) for p in d.prompts]), say)
 
     demonstrated = [prompt for dataset in train for prompt in dataset.prompts]
     policy = models.load(recipe.model, tokenizer, demonstrated, recipe.seed, say)
+    _check_context(recipe, policy.context_length)
     _save_memory(recipe.model, policy.module)
     autocast = _autocast(recipe.model)
     engine, engine_name = build_engine(recipe.engine, policy, autocast)
@@ -118,6 +120,31 @@ def _data(recipe: Recipe, tokenizer: Any, say: Say) -> tuple[list[Dataset], list
         return kept
 
     return fitted(sources, "train"), fitted(recipe.eval.sets, "test")
+
+
+def _judges(train: list[Dataset], held_out: list[Dataset]) -> dict[str, Judge]:
+    """Map names of sets to their own judges.
+
+    Raises:
+        UserError: a training and an evaluation set of one name are judged differently.
+    """
+    evaluated = {d.name: d.judge for d in held_out}
+    for d in train:
+        if evaluated.get(d.name, d.judge) is not d.judge:
+            raise UserError(
+                f"eval.sets and data.train both have a set {d.name!r}, judged in two ways",
+                "give the one from a file another `name`",
+            )
+    return {d.name: d.judge for d in (*train, *held_out) if d.judge is not None}
+
+
+def _check_context(recipe: Recipe, context_length: int) -> None:
+    needed = recipe.data.max_prompt_length + recipe.rollout.max_completion_length
+    if needed > context_length:
+        raise UserError(
+            f"prompts and completions may take {needed} tokens, the model's context has {context_length}",
+            "lower data.max_prompt_length or rollout.max_completion_length",
+        )
 
 
 def _warn_of_golds(bad: list[Prompt], say: Say) -> None:

@@ -45,10 +45,10 @@ class RunFolder:
             self._lock()
 
     def status(self) -> dict[str, Any]:
-        """Return `status.json`, empty before the first one is written."""
+        """Return `status.json`, empty before the first one is written and where a crash left none."""
         try:
             found: dict[str, Any] = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):
             return {}
         return found
 

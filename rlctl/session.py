@@ -123,6 +123,8 @@ def _summary(folder: RunFolder, state: str, reason: str) -> list[str]:
     evals = read(folder.path / "evals.jsonl")
     for name in evals[-1]["sets"] if evals else ():
         first, last = evals[0]["sets"].get(name), evals[-1]["sets"][name]
+        if first and first["of"] != last["of"]:  # `eval` changed on the way: no before and after
+            first = None
         for k, after in last["pass_at"].items():
             before = first["pass_at"].get(k) if first else None
             shown = f"{before['value']:.3f} -> " if before and len(evals) > 1 else ""

@@ -77,6 +77,7 @@ def test_record_and_interval_by_hand():
     sets = {"toy": make_prompts(2)}
     record = run(Watched(lambda r: "yes" if r.index in (0, 3) else "truly no"), sets, pass_at=(1, 2), step=7)
     half = 1.96 * math.sqrt(0.125 / 2)
+    assert len(record["sets"]["toy"].pop("of")) == 16
     assert record == {
         "step": 7,
         "sampling": {"temperature": 1.0},
@@ -263,3 +264,11 @@ def test_e11_when_an_evaluation_runs(given, steps):
     """E-11: a run of ten steps."""
     spec = EvalSpec.model_validate({"sets": [SET], **given})
     assert [step for step in range(11) if spec.due(step, last=step == 10)] == steps
+
+
+def test_what_was_asked_can_be_told_apart():
+    asked = {"toy": make_prompts(2)}
+    same = run(Watched("yes"), asked)["sets"]["toy"]["of"]
+    assert run(Watched("no"), asked, step=9)["sets"]["toy"]["of"] == same
+    assert run(Watched("yes"), {"toy": make_prompts(3)})["sets"]["toy"]["of"] != same
+    assert run(Watched("yes"), asked, n=9)["sets"]["toy"]["of"] != same

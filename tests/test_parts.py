@@ -3,9 +3,13 @@ import threading
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlctl.algorithm.correction import NoCorrection
 from rlctl.budget import ResourcesSpec
+from rlctl.errors import UserError
+from rlctl.models import TinyModel
+from rlctl.models.tiny import character_tokenizer
 from rlctl.parts import build, fix_threads
 from rlctl.recipe import load_text
 from rlctl.rollout import Rollout
@@ -169,3 +173,29 @@ def test_close_leaves_no_judging_thread():
         thread.join(timeout=30)
         assert not thread.is_alive()
     assert not any(t.name.startswith("judge") and t.is_alive() for t in threading.enumerate())
+
+
+def test_sets_of_one_name_are_judged_in_one_way(tmp_path):
+    file = tmp_path / "arithmetic.jsonl"
+    file.write_text('{"prompt": "1+1=", "answer": "2", "demo": "2"}\n')
+    source = f"data.train={{kind: jsonl, path: {file}}}"
+    with pytest.raises(UserError, match="judged in two ways"):
+        built(source)
+    built(source, "eval.sets=[]")
+
+
+def test_prompt_and_completion_fit_the_model_that_was_loaded(tmp_path):
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=99,
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            max_position_embeddings=20,
+        )
+    )
+    model.save_pretrained(tmp_path / "short")
+    character_tokenizer(TinyModel(kind="tiny")).save_pretrained(tmp_path / "short")
+    with pytest.raises(UserError, match="context has 20"):
+        built(f"model={{kind: pretrained, path: {tmp_path / 'short'}}}")

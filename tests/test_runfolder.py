@@ -154,3 +154,8 @@ def test_write_never_shows_half_a_file(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write(file, "new \ud800")
     assert file.read_text() == "old"
+
+
+def test_a_torn_status_is_no_status(tmp_path):
+    (tmp_path / "status.json").write_text("")
+    assert RunFolder(tmp_path).status() == {}

@@ -106,7 +106,7 @@ class DataSpec(Spec):
     """Section `data`: what is trained on and how a question becomes tokens."""
 
     root: str | None = None  # folder with the named sets; null: $RLCTL_DATA, else the hub
-    train: AnySource | Seq[AnySource]
+    train: AnySource | Annotated[Seq[AnySource], Field(min_length=1)]
     system_prompt: str | None = None
     template: str = "chat"  # chat (the model's own) | none | path to a .jinja file
     max_prompt_length: int = Field(512, ge=1)  # tokens

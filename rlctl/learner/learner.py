@@ -112,7 +112,7 @@ class Learner:
             self.optimizer.zero_grad(set_to_none=True)
             raise RunError(
                 f"loss {report.loss} or gradient norm {norm} is not finite",
-                "the weights of the step before are kept; try a lower `optim.learning_rate`",
+                "the last checkpoint is intact; a lower `optim.learning_rate` begins another run",
                 reason="nonfinite",
             )
         for group in self.optimizer.param_groups:

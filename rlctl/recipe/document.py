@@ -59,6 +59,8 @@ def parse(text: str, place: str) -> Document:
         ) from None
     except YAMLError as error:
         raise UserError(f"{place}: broken YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise UserError(f"{place}: nested more than {_DEEPEST} levels deep") from None
     return Document(place, data, document.lines)
 
 
@@ -73,7 +75,12 @@ def _plain(node: Node, path: Path, document: Document, yaml: YAML) -> Any:
         return _table(node, path, document, yaml)
     if isinstance(node, SequenceNode):
         return [_plain(item, (*path, index), document, yaml) for index, item in enumerate(node.value)]
-    return node.value if tag in _TEXTS else yaml.constructor.construct_object(node)
+    if tag in _TEXTS:
+        return node.value
+    try:
+        return yaml.constructor.construct_object(node)
+    except (ValueError, KeyError):
+        raise UserError(f"{document.where(path)}: {node.value!r} is no {node.tag}") from None
 
 
 def _table(node: MappingNode, path: Path, document: Document, yaml: YAML) -> Mapping[str, Any]:

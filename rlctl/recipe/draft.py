@@ -59,7 +59,8 @@ def draft(document: Document, overrides: Sequence[str] = (), folder: File | None
     for path, value, _ in changes:
         change = _deep(change, _lift(change, _nest(path, value), ()))
     change = _ours(change, Document("--set"))
-    if isinstance(base.get("algorithm"), dict) and "preset" in (change.get("algorithm") or ()):
+    both = base.get("algorithm"), change.get("algorithm")
+    if all(isinstance(table, dict) for table in both) and "preset" in change["algorithm"]:
         del base["algorithm"]  # a preset names a whole row, as `kind` names a whole table
     merged = overlay(base, _lift(base, change, ()))
     made = Draft(merged, document, [(path, text) for path, _, text in changes], change)
@@ -124,7 +125,7 @@ def _lift(base: Any, change: Any, path: Path) -> Any:
     """Turn `sets.0.limit=3` into the whole list with its first entry changed."""
     if not isinstance(change, Mapping) or not change or "kind" in change:
         return change
-    if isinstance(base, list) and all(key.isdigit() for key in change):
+    if isinstance(base, list) and all(key.isdecimal() for key in change):
         items = list(base)
         for key, value in change.items():
             if int(key) >= len(items):

@@ -62,3 +62,9 @@ def test_control_characters_are_no_yaml():
 
 def test_anchors_keep_their_meaning():
     assert parse("a: &x {k: 1}\nb: *x", "f").data == {"a": {"k": 1}, "b": {"k": 1}}
+
+
+@pytest.mark.parametrize("text", ["a: " + "[" * 2000, "name: !!int abc", "seed: !!bool x"])
+def test_what_yaml_cannot_build_is_a_users_mistake(text: str) -> None:
+    with pytest.raises(UserError):
+        parse(text, "x.yaml")

@@ -187,3 +187,10 @@ def test_a_bug_keeps_its_traceback_and_the_run_its_checkpoints(
     ran = runs.ran(*sets)
     assert (ran.said, ran.status["step"]) == (("failed", "error"), 0)
     same_run(runs(*sets), runs(*sets, place="whole"))
+
+
+def test_before_and_after_are_of_the_same_questions(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    runs("budget.steps=1")
+    capsys.readouterr()
+    runs("budget.steps=2", "eval.sets.0.problems=9")
+    assert "->" not in capsys.readouterr().out
