@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlctl.types import Group
+from rlctl.types import Completion, Group
 
 
 @dataclass(frozen=True)
@@ -146,24 +146,45 @@ class Batch:
             yield self.rows(torch.tensor(part))
 
 
-def pack(groups: Sequence[Group], stats: GroupStats, credit: Credit) -> Batch:
-    """Lay groups out as rows. A row that is not kept, or whose reward is missing, has an empty mask."""
-    rows = [(p, group.prompt, sample) for p, group in enumerate(groups) for sample in group.samples]
-    B, T = len(rows), max(max(len(s.completion.ids) for _, _, s in rows), 1)
+def lay_out(
+    prompts: Sequence[tuple[int, ...]], completions: Sequence[Completion], temperature_B: Tensor
+) -> Batch:
+    """Lay completions out as rows, one group each, with nothing decided about them."""
+    B, T = len(completions), max(max(len(c.ids) for c in completions), 1)
     tokens_BT = torch.zeros(B, T, dtype=torch.int64)
     engine_logp_BT = torch.zeros(B, T, dtype=torch.float64)
     mask_BT = torch.zeros(B, T, dtype=torch.bool)
-    for b, (_, _, sample) in enumerate(rows):
-        n = len(sample.completion.ids)
-        tokens_BT[b, :n] = torch.tensor(sample.completion.ids, dtype=torch.int64)
-        engine_logp_BT[b, :n] = torch.tensor(sample.completion.logps, dtype=torch.float64)
+    for b, completion in enumerate(completions):
+        n = len(completion.ids)
+        tokens_BT[b, :n] = torch.tensor(completion.ids, dtype=torch.int64)
+        engine_logp_BT[b, :n] = torch.tensor(completion.logps, dtype=torch.float64)
         mask_BT[b, :n] = True
+    zero_B = torch.zeros(B, dtype=torch.float64)
     return Batch(
-        prompts_B=tuple(prompt.ids for _, prompt, _ in rows),
+        prompts_B=tuple(prompts),
         tokens_BT=tokens_BT,
-        mask_BT=mask_BT & credit.keep_PG.reshape(B, 1),
+        mask_BT=mask_BT,
         engine_logp_BT=engine_logp_BT,
-        temperature_B=stats.temperature_PG.reshape(B),
+        temperature_B=temperature_B,
+        group_B=torch.arange(B),
+        correct_B=torch.zeros(B, dtype=torch.int64),
+        advantage_B=zero_B,
+        clip_low_B=zero_B,
+        clip_high_B=zero_B,
+    )
+
+
+def pack(groups: Sequence[Group], stats: GroupStats, credit: Credit) -> Batch:
+    """Lay groups out as rows. A row that is not kept, or whose reward is missing, has an empty mask."""
+    rows = [(p, group.prompt, sample) for p, group in enumerate(groups) for sample in group.samples]
+    B = len(rows)
+    batch = lay_out(
+        [prompt.ids for _, prompt, _ in rows],
+        [sample.completion for _, _, sample in rows],
+        stats.temperature_PG.reshape(B),
+    )
+    return batch.with_(
+        mask_BT=batch.mask_BT & credit.keep_PG.reshape(B, 1),
         group_B=torch.tensor([p for p, _, _ in rows]),
         correct_B=stats.correct_PG.sum(1).repeat_interleave(stats.correct_PG.shape[1]),
         advantage_B=credit.advantage_PG.reshape(B),

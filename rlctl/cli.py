@@ -21,6 +21,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+model = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(model, name="model", help="Bring models into a form that recipes can name.")
 
 RecipeArg = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe file, or a shipped one by name.")]
 Sets = Annotated[
@@ -147,6 +149,21 @@ def new(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the re
     except OSError as error:
         raise UserError(f"{target}: cannot be written: {error.strerror}") from None
     print(f"{target} written; next: rlctl check {target}, then rlctl train {target}")
+
+
+@model.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="A model in one GGUF file.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write; must be new or empty.")],
+) -> None:
+    """Turn a GGUF file into a folder that transformers and vLLM load."""
+    from rlctl.models.gguf import import_gguf
+
+    made, new = import_gguf(source, out)
+    done = "written" if new else f"is there already, from {made.source}"
+    size = f"{made.parameters:,} parameters in float32"
+    print(f"{out} {done}: {made.architecture}, {size}, a turn ends at {' or '.join(made.ends)}")
+    print(f"next: rlctl train RECIPE --set model.path={out}")
 
 
 def _json(value: Any) -> None:

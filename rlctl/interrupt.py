@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: sampling is abandoned, an update is finished first; a second signal exits at once."""
+"""Ctrl-C and SIGTERM: sampling and gradients are abandoned, weights are never torn; a second exits at once."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from rlctl.evaluate import EvalSpec
 from rlctl.models import ModelSpec
 from rlctl.recipe import Recipe
 from rlctl.rollout import Collector, Sampling
+from rlctl.sync import Sync
 from rlctl.types import Engine, Prompt, Verifier
 from rlctl.verify.guard import FailureGuard
 
@@ -36,6 +37,8 @@ class Parts:
     eval_sampling: Sampling
     policy: Any
     engine: Engine
+    engine_kind: str
+    sync: Sync
     verifier: Verifier
     guard: FailureGuard
     collector: Collector
@@ -53,6 +56,8 @@ def build(recipe: Recipe, say: Say) -> Parts:
     """Build the parts of a training run, telling `say` what a reader should know."""
     fix_threads(recipe.resources)
     from rlctl.engine.build import build as build_engine
+    from rlctl.engine.memory import learner_bytes
+    from rlctl.engine.policy import Setting
     from rlctl.learner.learner import Learner
     from rlctl.models import load as models
     from rlctl.verify.build import build as build_verifier
@@ -68,16 +73,30 @@ def build(recipe: Recipe, say: Say) -> Parts:
     _check_context(recipe, policy.context_length)
     _save_memory(recipe.model, policy.module)
     autocast = _autocast(recipe.model)
-    engine, engine_name = build_engine(recipe.engine, policy, autocast)
-    say(f"engine: {engine_name}; {len(train)} training set(s), {sum(len(d.prompts) for d in train)} problems")
+    with_reference = "ref_logp" in recipe.algorithm.needs
+    setting = Setting(
+        longest=recipe.data.max_prompt_length + _longest_completion(recipe),
+        dtype=_engine_dtype(recipe.model),
+        autocast=autocast,
+        learner_bytes=learner_bytes(policy.parameters, policy.trained, with_reference and not policy.adapter),
+    )
+    engine, engine_kind = build_engine(recipe.engine, policy, setting, say)
+    say(f"engine: {engine_kind}; {len(train)} training set(s), {sum(len(d.prompts) for d in train)} problems")
     algorithm = recipe.algorithm.without_correction() if engine.same_program else recipe.algorithm
-    with_reference = "ref_logp" in algorithm.needs
     learner = Learner(
         policy.module,
         recipe.optim,
         total_steps=recipe.budget.steps,
         autocast=autocast,
         reference=with_reference,
+    )
+    sync = Sync(
+        engine,
+        policy.lora if engine.swaps else policy.whole,
+        learner.score,
+        train[0].prompts,
+        temperature=recipe.rollout.temperature,
+        seed=recipe.seed,
     )
     return Parts(
         algorithm=algorithm,
@@ -86,6 +105,8 @@ def build(recipe: Recipe, say: Say) -> Parts:
         eval_sampling=_eval_sampling(recipe.eval, Sampling.of(recipe.rollout)),
         policy=policy,
         engine=engine,
+        engine_kind=engine_kind,
+        sync=sync,
         verifier=verifier,
         guard=FailureGuard(),
         collector=Collector(engine, verifier, _decoder(tokenizer), seed=recipe.seed),
@@ -101,6 +122,7 @@ def fix_threads(resources: ResourcesSpec) -> None:
     # Threads that wait by spinning take the cores from each other on a busy machine: ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no notes on where memory is bound
     if resources.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     import torch
@@ -138,8 +160,12 @@ def _judges(train: list[Dataset], held_out: list[Dataset]) -> dict[str, Judge]:
     return {d.name: d.judge for d in (*train, *held_out) if d.judge is not None}
 
 
+def _longest_completion(recipe: Recipe) -> int:
+    return max(recipe.rollout.max_completion_length, recipe.eval.max_completion_length or 0)
+
+
 def _check_context(recipe: Recipe, context_length: int) -> None:
-    needed = recipe.data.max_prompt_length + recipe.rollout.max_completion_length
+    needed = recipe.data.max_prompt_length + _longest_completion(recipe)
     if needed > context_length:
         raise UserError(
             f"prompts and completions may take {needed} tokens, the model's context has {context_length}",
@@ -158,6 +184,15 @@ def _autocast(model: ModelSpec) -> Any:
 
     wanted = model.dtype == "bfloat16" or (model.dtype == "auto" and torch.cuda.is_available())
     return torch.bfloat16 if wanted else None
+
+
+def _engine_dtype(model: ModelSpec) -> Any:
+    """Half precision where the machine computes it, unless the model is to be computed in float32."""
+    import torch
+
+    able = torch.cuda.is_available() or torch.cpu.get_capabilities().get("avx512_bf16", False)
+    half = model.dtype == "bfloat16" or (model.dtype == "auto" and able)
+    return torch.bfloat16 if half else torch.float32
 
 
 def _save_memory(model: ModelSpec, module: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -144,14 +145,15 @@ class Collector:
     ) -> list[Group]:
         """Return one judged group a prompt, at (step, refill), and count what it took in `rollout`.
 
-        A completion that the engine gave up is not judged: its sample is empty, finish `error`, and wrong.
+        A completion that the engine gave up, or with a log-prob that is no number, is not judged: its
+        sample is empty, finish `error`, and wrong.
         """
         requests = self._requests(prompts, sampling, when)
         started = time.monotonic()
         judged: dict[int, tuple[Completion, str, Future[Verdict]]] = {}
         try:
             for completion in self.engine.generate(requests):
-                if completion.finish == "error":
+                if completion.finish == "error" or not all(map(math.isfinite, completion.logps)):
                     continue
                 text = self.decode(completion.ids)
                 prompt = prompts[completion.index // sampling.samples]

@@ -104,6 +104,7 @@ def _begin(run: Run, newest: Path | None, console: Console) -> None:
         run.restore(newest)
         console.say(f"{run.folder.path}: resumed at step {run.budget.steps}")
     else:
+        run.parts.sync(0)
         run.log.rewind(-1, logged=True)
         console.say(f"{run.folder.path}: begins at step 0")
 

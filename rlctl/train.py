@@ -72,12 +72,13 @@ class Run:
             stats = GroupStats.of(rollout.groups, longest)
             credit = algorithm.credit(stats)
             batch = pack(rollout.groups, stats, credit)
-            with clock("score"):
-                batch = parts.learner.score(batch, algorithm.needs)
-            with clock("update"):
-                metrics |= self._optimise(batch, step, longest).metrics()
+            with parts.engine.resting():
+                with clock("score"):
+                    batch = parts.learner.score(batch, algorithm.needs)
+                with clock("update"):
+                    metrics |= self._optimise(batch, step, longest).metrics()
             with clock("sync"):
-                parts.engine.refresh(parts.learner.weights, step)
+                metrics |= parts.sync(step)
             advantages = dict(zip(map(id, rollout.groups), credit.advantage_PG.tolist(), strict=True))
         self.budget.charge(rollout.tokens)
         self.source_state = parts.source.state()
@@ -121,6 +122,7 @@ class Run:
             "source": self.source_state,
             "data": self.parts.source.fingerprint,
             "reference": self.parts.reference,
+            "engine": self.parts.engine_kind,
             "pending": self.pending,
             "ended": self.reason if self.reason == "early_stop" else None,
             "best": self.best,
@@ -134,7 +136,7 @@ class Run:
         """Go on exactly from a checkpoint that `check_unchanged` let through."""
         state = checkpoint.state_of(folder)
         self.parts.learner.restore(folder)
-        self.parts.engine.refresh(self.parts.learner.weights, state["step"])
+        self.parts.sync(state["step"])
         self.parts.source.restore(state["source"])
         self.source_state = state["source"]
         self.budget.resume(state["step"], state["tokens"], state["seconds"])
@@ -155,6 +157,8 @@ class Run:
                     rate=learner.rate(step),
                     seed=derive_seed(self.recipe.seed, "dropout", step, epoch, index),
                     skip_zero_rows=algorithm.skips_zero_rows,
+                    # Until the step's first update is made, nothing is lost by breaking off.
+                    abandonable=None if report.grad_norms else self.stop.abandonable(),
                 )
                 report.add(update)
         return report
@@ -180,7 +184,7 @@ def check_unchanged(folder: Path, parts: Parts, spec: checkpoint.CheckpointSpec)
     """Compare what a run is made of with the checkpoint in `folder`.
 
     Raises:
-        UserError: the data or the reference model changed since.
+        UserError: the data, the reference model or the engine changed since.
     """
     state = checkpoint.state_of(folder)
     if state["data"] != parts.source.fingerprint and not spec.accept_changed_data:
@@ -193,6 +197,12 @@ def check_unchanged(folder: Path, parts: Parts, spec: checkpoint.CheckpointSpec)
         raise UserError(
             f"{folder}: the model that the run began with, its KL reference, is not the same any more",
             "put the model back, or begin another run with a different `name`",
+            exit_code=1,
+        )
+    if state["engine"] != parts.engine_kind:
+        raise UserError(
+            f"{folder}: the run was sampled by {state['engine']} so far, now it would be {parts.engine_kind}",
+            "install that engine again, or begin another run that names its `engine.kind`",
             exit_code=1,
         )
 

@@ -124,9 +124,14 @@ class Engine(Protocol):
     """Token ids in, token ids out: never text.
 
     `same_program`: the learner's own forward pass sampled, so their log-probs need no correction.
+    `swaps`: it takes an adapter beside the weights, not added in.
+    `tolerance`: largest mean |log-prob gap| to the learner that is rounding, at temperature 1; None:
+    there is nothing to compare.
     """
 
     same_program: bool
+    swaps: bool
+    tolerance: float | None
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
         """Yield one completion a request, as they finish."""

@@ -41,7 +41,7 @@ def bare(schema):
 
 
 def test_help_of_every_verb_as_before():
-    verbs = ["", "train", "check", "list", "show", "schema", "new"]
+    verbs = ["", "train", "check", "list", "show", "schema", "new", "model", "model import"]
     text = "\n".join(rlctl(*verb.split(), "--help").stdout for verb in verbs)
     assert "completion" not in text.replace("completions", "")
     same_as_snapshot("help.txt", text)
@@ -63,6 +63,7 @@ def test_schema_as_before():
         ["check", "gsm8k_grpo", "--json"],
         ["list", "algorithms"],
         ["schema"],
+        ["model", "import", "--help"],
     ],
 )
 def test_c14_light_verbs_import_nothing_heavy(arguments):

@@ -21,6 +21,7 @@ model: {kind: tiny, layers: 1, width: 32, heads: 2, context: 128, warm_start: {s
 data: {train: {kind: arithmetic, problems: 64}, max_prompt_length: 32}
 rollout: {prompts_per_step: 2, group_size: 2, max_completion_length: 8, stop: ["!"], temperature: 0.7}
 eval: {sets: [{kind: arithmetic, problems: 5}], pass_at: [1, 2], max_completion_length: 6}
+engine: {kind: transformers}
 budget: {steps: 2}
 resources: {cpus: 1}
 track: {mlflow: "off"}

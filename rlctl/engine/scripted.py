@@ -22,6 +22,8 @@ class ScriptedEngine:
     """
 
     same_program = False
+    swaps = False
+    tolerance: float | None = None
 
     def __init__(
         self,

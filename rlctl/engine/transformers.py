@@ -30,6 +30,8 @@ class TransformersEngine:
     """
 
     same_program = True
+    swaps = False
+    tolerance: float | None = None
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
@@ -87,11 +87,21 @@ class Learner:
                 batch = batch.with_(ref_logp_BT=self._score(self.frozen or self.module, batch))
         return batch
 
-    def update(self, batch: Batch, gain: Gain, *, rate: float, seed: int, skip_zero_rows: bool) -> Report:
+    def update(
+        self,
+        batch: Batch,
+        gain: Gain,
+        *,
+        rate: float,
+        seed: int,
+        skip_zero_rows: bool,
+        abandonable: AbstractContextManager[Any] | None = None,
+    ) -> Report:
         """Take one optimiser step up the gain of `batch`, whose weight column is already normalised.
 
         Dropout draws from `seed`, so that nothing hides in global state. Rows that cannot move the
-        gradient are left out; they stay in the weights' denominator.
+        gradient are left out; they stay in the weights' denominator. `abandonable` surrounds what can
+        be broken off by an exception: then the weights are as before.
 
         Raises:
             RunError: loss or gradient is not finite; the weights are as before.
@@ -101,11 +111,16 @@ class Learner:
             return Report.idle()
         report = Report()
         self.module.train()
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            for micro in batch.rows(active_B.nonzero().flatten()).micro(self.micro_tokens):
-                report.add(self._backward(micro.to(self.device), gain))
-        self.module.eval()
+        try:
+            with abandonable or nullcontext(), torch.random.fork_rng():
+                torch.manual_seed(seed)
+                for micro in batch.rows(active_B.nonzero().flatten()).micro(self.micro_tokens):
+                    report.add(self._backward(micro.to(self.device), gain))
+        except BaseException:
+            self.optimizer.zero_grad(set_to_none=True)
+            raise
+        finally:
+            self.module.eval()
         norm = float(torch.nn.utils.clip_grad_norm_(self.trained.values(), self.spec.max_grad_norm))
         report.grad_norms.append(norm)
         if not report.finite():
@@ -120,10 +135,6 @@ class Learner:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return report
-
-    def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the trained parameters by name, for an engine."""
-        yield from ((name, p.detach()) for name, p in self.trained.items())
 
     def fingerprint(self) -> str:
         """Hash the weights, to recognise the reference policy when a run is resumed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,6 +11,7 @@ from rlctl.models import LoraSpec
 from rlctl.models.common import seeded
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedModel
 
 
@@ -54,4 +56,35 @@ def merged(module: PreTrainedModel, adapter: Path) -> PreTrainedModel:
 def base_state(module: PreTrainedModel) -> dict[str, Any]:
     """Return the frozen weights under the names that they had before the adapter."""
     state = cast("Any", module).get_base_model().state_dict()
-    return {name.replace(".base_layer.", "."): w for name, w in state.items() if ".lora_" not in name}
+    return {_plain(name): w for name, w in state.items() if ".lora_" not in name}
+
+
+def base_weights(module: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Yield the frozen weights under the names that they had before the adapter; tied ones once."""
+    for name, p in cast("Any", module).get_base_model().named_parameters():
+        if ".lora_" not in name:
+            yield _plain(name), p.detach()
+
+
+def merged_weights(module: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Yield W + scale B A for each adapted weight and the others as they are; the module is not touched."""
+    from peft.tuners.lora import LoraLayer
+
+    base = cast("Any", module).get_base_model()
+    adapted = {f"{n}.weight": layer for n, layer in base.named_modules() if isinstance(layer, LoraLayer)}
+    for name, weight in base_weights(module):
+        layer = adapted.get(name)
+        yield name, weight if layer is None else weight + layer.get_delta_weight("default").detach()
+
+
+def adapter_weights(module: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Yield the adapter's matrices under the names of an adapter folder's file."""
+    from peft import get_peft_model_state_dict
+
+    # False: the embeddings are frozen, and asking about them would go to the hub.
+    state = get_peft_model_state_dict(module, save_embedding_layers=False)
+    yield from ((name, w.detach()) for name, w in state.items())
+
+
+def _plain(name: str) -> str:
+    return name.replace(".base_layer.", ".")

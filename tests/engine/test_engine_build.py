@@ -2,10 +2,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from pydantic import TypeAdapter
 
 from rlctl.engine import AutoEngine, EngineSpec, ScriptedEngine, TransformersEngine
 from rlctl.engine.build import build
+from rlctl.engine.policy import Setting
 from rlctl.models import TinyModel, WarmStart
 from rlctl.models.load import load, tokenizer
 from rlctl.types import Request
@@ -21,13 +23,12 @@ def policy(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("spec", "kind"),
     [
-        (AutoEngine(), "transformers"),
         (TransformersEngine(max_rows=2), "transformers"),
         (ScriptedEngine(responses=("4",)), "scripted"),
     ],
 )
 def test_every_kind_answers_every_request(policy, spec, kind):
-    engine, took = build(spec, policy)
+    engine, took = build(spec, policy, Setting(64, torch.float32), print)
     assert took == kind and engine.same_program == (kind == "transformers")
     done = list(engine.generate([Request(i, (5, 6), i, 3) for i in range(5)]))
     assert sorted(c.index for c in done) == list(range(5))

