@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: sampling and gradients are abandoned, weights are never torn; a second exits at once."""
+"""Ctrl-C and SIGTERM: what changed no weight yet is abandoned; a second signal exits at once."""
 
 from __future__ import annotations
 

@@ -96,6 +96,19 @@ def test_seeds_depend_on_the_run_and_repeat_with_it():
     assert not set(first) & set(other)
 
 
+def test_b13_a_log_prob_that_is_no_number_drops_its_sample_and_is_counted():
+    """B-13: NaN and inf from an engine reach neither a group nor a loss."""
+    bad = {5: (math.nan,), 9: (-math.inf,)}
+
+    def script(request):
+        return Completion(request.index, (4,), bad[request.index], "stop") if request.index in bad else "yes"
+
+    spec = SPEC.model_copy(update={"max_refills": 0})
+    rollout = collector(Watched(script)).fill(Supply(make_prompts(3)).take, spec, 1, everything)
+    assert rollout.failed_groups == 2 and len(rollout.groups) == 1
+    assert all(math.isfinite(x) for g in rollout.groups for s in g.samples for x in s.completion.logps)
+
+
 @pytest.mark.parametrize("engine", [Watched, Forgetful])
 def test_a16_a_group_with_a_failed_request_is_dropped_whole(engine):
     """A-16: 1 of 8 requests fails: its group is never trained as one of 7; another prompt takes its place."""

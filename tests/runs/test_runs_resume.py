@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from small_runs import DENSE, Ran, Runs, once, same_run
 
+from rlctl.errors import UserError
+
 LORA = ("model.lora.rank=4", "model.lora.dropout=0.3")
 # Twice the same file: the weights of the mixture and both positions must come back.
 TWO_SETS = ("data.train=[{kind: arithmetic, digits: 1, weight: 2}, {kind: countdown, problems: 9}]",
@@ -183,3 +185,18 @@ def test_the_saved_recipe_is_the_run(runs: Runs, capsys: pytest.CaptureFixture[s
     again = runs(base=str(ran.folder / "recipe.yaml"))
     assert (again.folder, again.code) == (ran.folder, 0)
     assert "is finished" in "".join(capsys.readouterr())
+
+
+def test_a_run_that_would_go_on_with_another_engine_is_refused(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`engine: auto` takes what is installed; a resumed run must find the same."""
+    from rlctl.engine import ScriptedEngine, TransformersEngine, build
+
+    sets = ("engine={kind: auto}", DENSE)
+    monkeypatch.setattr(build, "_fastest", lambda say: TransformersEngine())
+    before = runs(*sets, "budget.steps=1")
+    monkeypatch.setattr(build, "_fastest", lambda say: ScriptedEngine(responses=("1",)))
+    with pytest.raises(UserError, match="sampled by transformers so far, now it would be scripted") as caught:
+        runs(*sets, "budget.steps=2")
+    assert caught.value.exit_code == 1 and runs.ran(*sets).checkpoints == before.checkpoints
