@@ -118,3 +118,26 @@ def test_a_cpu_gets_the_cache_that_all_rows_need_or_a_quarter_of_what_is_free():
     assert memory.cpu_cache(1.5, tiny, memory.Rows(10, 68)) == 3 * GIB // 2
     huge = memory.cpu_cache("auto", memory.Size(1, 2**30), memory.Rows(1000, 968))
     assert huge == 1000 * 2**30  # less than one row would be of no use
+
+
+class Notes:
+    """Stands in for a vLLM on a GPU, which alone can sleep."""
+
+    def __init__(self):
+        self.taken = []
+
+    def sleep(self, level):
+        self.taken.append(f"sleep {level}")
+
+    def wake_up(self):
+        self.taken.append("wake")
+
+
+@pytest.mark.parametrize("sleeps", [True, False])
+def test_c01_the_engine_sleeps_at_level_1_and_only_where_it_can(sleeps):
+    """C-01: level 2 would throw buffers away that no sync brings back."""
+    engine = object.__new__(module.VllmEngine)
+    engine._sleeps, engine._engine = sleeps, Notes()
+    with engine.resting():
+        assert engine._engine.taken == (["sleep 1"] if sleeps else [])
+    assert engine._engine.taken == (["sleep 1", "wake"] if sleeps else [])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -194,3 +196,28 @@ def test_before_and_after_are_of_the_same_questions(runs: Runs, capsys: pytest.C
     capsys.readouterr()
     runs("budget.steps=2", "eval.sets.0.problems=9")
     assert "->" not in capsys.readouterr().out
+
+
+def test_c03_weights_go_to_the_engine_once_it_is_awake(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C-01, C-03: score and update while it rests, then wake, then sync: a step of its own, in each step."""
+    from rlctl.engine.transformers import TransformersEngine
+    from rlctl.learner.learner import Learner
+    from rlctl.sync import Sync
+
+    taken: list[str] = []
+
+    @contextmanager
+    def resting(self: Any) -> Iterator[None]:
+        taken.append("rest")
+        yield
+        taken.append("wake")
+
+    def noted(owner: Any, name: str, word: str) -> None:
+        inner = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *a, **k: (taken.append(word), inner(*a, **k))[1])
+
+    monkeypatch.setattr(TransformersEngine, "resting", resting)
+    noted(Learner, "update", "update")
+    noted(Sync, "__call__", "sync")
+    runs(DENSE, "budget.steps=2")
+    assert taken == ["sync", *["rest", "update", "wake", "sync"] * 2]
