@@ -20,7 +20,8 @@ from rlctl.learner import OptimSpec
 from rlctl.learner.logprobs import check_head, token_logps
 from rlctl.learner.report import Report
 
-AUTO_MICRO_BATCH_TOKENS = {"cuda": 16384, "cpu": 8192}
+GPU_TOKENS, CPU_TOKENS = 16384, 8192  # of a micro-batch
+CPU_WORK = 2**38  # tokens times weights: seconds on two cores, since Ctrl-C waits for a backward pass
 
 
 class Objective(Protocol):
@@ -70,8 +71,8 @@ class Learner:
             betas=spec.betas,
             weight_decay=spec.weight_decay,
         )
-        auto = AUTO_MICRO_BATCH_TOKENS.get(self.device.type, 8192)
-        self.micro_tokens = auto if spec.micro_batch_tokens == "auto" else spec.micro_batch_tokens
+        wanted = spec.micro_batch_tokens
+        self.micro_tokens = self._fitting_tokens() if wanted == "auto" else wanted
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 1: a pure function, so no state is kept."""
@@ -176,6 +177,12 @@ class Learner:
     @property
     def _file(self) -> str:
         return "adapter.safetensors" if self.adapter else "model.safetensors"
+
+    def _fitting_tokens(self) -> int:
+        if self.device.type == "cuda":
+            return GPU_TOKENS
+        weights: int = sum(p.numel() for p in self.module.parameters())
+        return max(min(CPU_TOKENS, CPU_WORK // weights), 1)
 
     def _casting(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext()

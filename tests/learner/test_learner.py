@@ -261,6 +261,14 @@ def test_the_schedule_by_hand(module: Any, spec: dict[str, Any], total: int | No
     )
 
 
+def test_a_micro_batch_of_a_large_model_is_small(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`auto` on a processor bounds the work, so that Ctrl-C is heard soon: 135M weights take 2,043 tokens."""
+    weights = sum(p.numel() for p in module.parameters())
+    monkeypatch.setattr("rlctl.learner.learner.CPU_WORK", 100 * weights + weights // 2)
+    assert learner_of(module).micro_tokens == 100
+    assert 2**38 // 134_515_008 == 2043
+
+
 def test_micro_batches_are_bounded_by_padded_tokens(module: Any) -> None:
     assert learner_of(module).micro_tokens == 8192  # `auto` on a processor
     learner = learner_of(module, optim={"micro_batch_tokens": 30})
