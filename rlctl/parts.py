@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rlctl.algorithm import Algorithm
@@ -78,7 +79,9 @@ def build(recipe: Recipe, say: Say) -> Parts:
         longest=recipe.data.max_prompt_length + _longest_completion(recipe),
         dtype=_engine_dtype(recipe.model),
         autocast=autocast,
-        learner_bytes=learner_bytes(policy.parameters, policy.trained, with_reference and not policy.adapter),
+        learner_bytes=partial(
+            learner_bytes, policy.parameters, policy.trained, with_reference and not policy.adapter
+        ),
     )
     engine, engine_kind = build_engine(recipe.engine, policy, setting, say)
     say(f"engine: {engine_kind}; {len(train)} training set(s), {sum(len(d.prompts) for d in train)} problems")
@@ -123,6 +126,8 @@ def fix_threads(resources: ResourcesSpec) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no notes on where memory is bound
+    # What the learner lets go of must be whole again for an engine on the same card.
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     if resources.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     import torch

@@ -11,8 +11,9 @@ from typing import Any, Literal, Self
 from rlctl.errors import UserError
 
 GIB = 2**30
-WORK = 2 * GIB  # of the engine beside weights and cache: activations, graphs
-CONTEXT = GIB  # of the driver and the allocators, on the card
+WORK = 4 * GIB  # of the engine beside weights and cache: activations, logits, graphs
+CONTEXT = 2 * GIB  # of the driver and the allocators, on the card
+UPDATE = 8 * GIB  # activations of the learner's update
 BLOCK = 32  # tokens; a row's last one is only begun
 MOST = 0.9  # share of a card that the engine may take
 
@@ -49,21 +50,26 @@ def head_width(config: Any) -> int:
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
-def learner_bytes(parameters: int, trained: int, reference: bool) -> int:
-    """Return what the learner keeps between updates: float32 weights, AdamW's two moments, a reference."""
-    return 4 * parameters * (2 if reference else 1) + 8 * trained
+def learner_bytes(parameters: int, trained: int, reference: bool, resting: bool) -> int:
+    """Return what the learner needs beside the engine: float32 weights, AdamW's two moments, a reference.
+
+    Gradients and activations come on top where the engine does not rest during the update.
+    """
+    kept = 4 * parameters * (2 if reference else 1) + 8 * trained
+    return kept if resting else kept + 4 * trained + UPDATE
 
 
 def gpu_share(wanted: Literal["auto"] | float, size: Size, rows: Rows, learner: int) -> float:
     """Return `gpu_memory_utilization` for the card of this process."""
     import torch
 
-    _, total = torch.cuda.mem_get_info()
-    return plan_share(total, size, rows, learner) if wanted == "auto" else wanted
+    free, total = torch.cuda.mem_get_info()
+    others = max(total - free - torch.cuda.memory_reserved(), 0)
+    return plan_share(total, size, rows, learner + others) if wanted == "auto" else wanted
 
 
 def plan_share(total: int, size: Size, rows: Rows, learner: int) -> float:
-    """Return the share of a card that is useful to the engine, as far as the learner leaves it.
+    """Return the share of a card that is useful to the engine, as far as the learner (and others) leave it.
 
     Raises:
         UserError: not even one row fits beside the learner.

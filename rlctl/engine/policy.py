@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -46,4 +46,4 @@ class Setting:
     longest: int  # tokens of a prompt and its completion
     dtype: torch.dtype  # of an engine's arithmetic, unless it is told
     autocast: torch.dtype | None = None  # arithmetic of the learner; None: float32
-    learner_bytes: int = 0  # that stay on the card while the engine samples
+    learner_bytes: Callable[[bool], int] = lambda resting: 0  # that the learner needs on the card

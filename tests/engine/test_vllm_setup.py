@@ -89,25 +89,27 @@ def test_sizes_are_counted_from_the_configuration():
 
 
 def test_the_learner_keeps_weights_moments_and_a_reference():
-    assert memory.learner_bytes(10, 10, reference=False) == 4 * 10 + 8 * 10
-    assert memory.learner_bytes(10, 10, reference=True) == 8 * 10 + 8 * 10
-    assert memory.learner_bytes(10, 1, reference=False) == 4 * 10 + 8 * 1  # LoRA
+    assert memory.learner_bytes(10, 10, reference=False, resting=True) == 4 * 10 + 8 * 10
+    assert memory.learner_bytes(10, 10, reference=True, resting=True) == 8 * 10 + 8 * 10
+    assert memory.learner_bytes(10, 1, reference=False, resting=True) == 4 * 10 + 8 * 1  # LoRA
+    # An engine that stays awake also leaves room for gradients and 8 GiB of activations.
+    assert memory.learner_bytes(10, 2, reference=False, resting=False) == 40 + 16 + 8 + 8 * GIB
 
 
 def test_c13_the_engine_takes_what_it_can_use_and_the_learner_leaves():
     """C-13: 80 GiB; of a 1.5B model the learner keeps 18 GiB."""
     rows, small, large = memory.Rows(100, 992), memory.Size(3 * GIB, 2**17), memory.Size(3 * GIB, 2**20)
-    # weights 3 + work 2 + cache 100 * 1024 * 2**17 bytes = 12.5 GiB
-    assert memory.plan_share(80 * GIB, small, rows, 18 * GIB) == pytest.approx(17.5 / 80)
-    # the cache alone would take 100 GiB: 80 - 18 of the learner - 1 are left
-    assert memory.plan_share(80 * GIB, large, rows, 18 * GIB) == pytest.approx(61 / 80)
+    # weights 3 + work 4 + cache 100 * 1024 * 2**17 bytes = 12.5 GiB
+    assert memory.plan_share(80 * GIB, small, rows, 18 * GIB) == pytest.approx(19.5 / 80)
+    # the cache alone would take 100 GiB: 80 - 18 of the learner - 2 are left
+    assert memory.plan_share(80 * GIB, large, rows, 18 * GIB) == pytest.approx(60 / 80)
     # an empty card still keeps a tenth free
     assert memory.plan_share(80 * GIB, large, rows, 0) == pytest.approx(0.9)
 
 
 def test_c13_a_model_that_cannot_fit_is_refused_before_it_is_loaded():
     """C-13: the message says who needs what."""
-    with pytest.raises(UserError, match=r"24.0 GiB: the learner keeps 20.0, vLLM needs 5.1") as caught:
+    with pytest.raises(UserError, match=r"24.0 GiB: the learner keeps 20.0, vLLM needs 7.1") as caught:
         memory.plan_share(24 * GIB, memory.Size(3 * GIB, 2**17), memory.Rows(8, 992), 20 * GIB)
     assert len(str(caught.value).splitlines()) <= 3
 

@@ -23,7 +23,7 @@ from rlctl.sync import Sync
 from rlctl.types import Completion, Prompt, Request
 
 SMOLLM2 = Path("~/.cache/rlctl/smollm2-135m-instruct").expanduser()
-TOKENS = 50  # after each of four prompts
+LONG = "What is the sum of seventeen and twenty-five? " * 2  # more than two blocks of vLLM's cache
 
 
 def need_smollm2() -> Path:
@@ -43,7 +43,7 @@ def tiny_folder(place: Path, tied: bool = False, heads: int = 4) -> Path:
         num_hidden_layers=2,
         num_attention_heads=heads,  # 4: 32 wide: the CPU build has no kernel for less
         num_key_value_heads=2,
-        max_position_embeddings=128,
+        max_position_embeddings=256,
         initializer_range=0.15,
         tie_word_embeddings=tied,
         bos_token_id=None,
@@ -51,7 +51,7 @@ def tiny_folder(place: Path, tied: bool = False, heads: int = 4) -> Path:
         pad_token_id=CHARACTERS.index(PAD),
     )
     LlamaForCausalLM(config).save_pretrained(place)
-    character_tokenizer(TinyModel(kind="tiny", context=128)).save_pretrained(place)
+    character_tokenizer(TinyModel(kind="tiny", context=256)).save_pretrained(place)
     return place
 
 
@@ -107,9 +107,10 @@ def make(folder: Path, mode: str = "full", **spec: Any) -> Pair:
     made = tokenizer(model)
     policy = load(model, made, [], seed=0)
     how = {} if mode == "full" else {"lora": mode}
-    engine = VllmEngine(policy, Spec(dtype="float32", max_rows=64, **how, **spec), Setting(96, torch.float32))
+    asked = Spec(dtype="float32", max_rows=64, **how, **spec)
+    engine = VllmEngine(policy, asked, Setting(160, torch.float32))
     prompts = [
         Prompt(f"t:{i}", (("user", text),), "", ids=tuple(made(text)["input_ids"]))
-        for i, text in enumerate(("1+2=", "one", "x", "77"))
+        for i, text in enumerate((LONG, "1+2=", "one", "77"))
     ]
     return Pair(policy, engine, Learner(policy.module, OptimSpec(learning_rate=1e-3)), prompts)

@@ -34,11 +34,10 @@ Learner.update = fail
 """,
     "dead engine": """
 from vllm import LLMEngine
-from vllm.v1.engine.exceptions import EngineDeadError
 from rlctl.learner.learner import Learner
 update = Learner.update
 def die(self):
-    raise EngineDeadError
+    raise RuntimeError("Executor failed.")
 def last(self, *args, **settings):
     last.calls += 1
     if last.calls == 3: LLMEngine.step = die
@@ -46,7 +45,8 @@ def last(self, *args, **settings):
 last.calls = 0
 Learner.update = last
 """,
-    "none": "",
+    "SIGINT": "",
+    "SIGTERM": "",
 }
 
 
@@ -97,19 +97,24 @@ def waited(condition: object, process: subprocess.Popen[bytes], log: Path) -> It
 
 @pytest.mark.parametrize(
     ("fault", "code", "said"),
-    [("none", 130, "interrupt"), ("exception", 1, "a bug in the loop"), ("dead engine", 1, "vLLM died")],
+    [
+        ("SIGINT", 130, "interrupt"),
+        ("SIGTERM", 130, "interrupt"),
+        ("exception", 1, "a bug in the loop"),
+        ("dead engine", 1, "vLLM died"),
+    ],
 )
 def test_c11_nothing_is_left_behind(
     tmp_path: Path, model_cache: Path, fault: str, code: int, said: str
 ) -> None:
-    """C-10, C-11: SIGINT, an exception in the loop, a dead engine: no child, 30 s, the checkpoint kept."""
+    """C-10, C-11: a signal, an exception in the loop, a dead engine: no child, 30 s, the checkpoint kept."""
     started = process(tmp_path, fault)
     try:
         family = set()
         for _ in waited(lambda: steps(tmp_path) >= 2, started, tmp_path / "log"):
             family |= set(psutil.Process(started.pid).children(recursive=True))
-        if fault == "none":
-            os.kill(started.pid, signal.SIGINT)
+        if fault.startswith("SIG"):
+            os.kill(started.pid, signal.Signals[fault])
         assert started.wait(EXIT_S) == code
         assert [child for child in family if child.is_running()] == []
         assert steps(tmp_path) >= 2
