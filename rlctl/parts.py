@@ -57,8 +57,6 @@ def build(recipe: Recipe, say: Say) -> Parts:
     """Build the parts of a training run, telling `say` what a reader should know."""
     fix_threads(recipe.resources)
     from rlctl.engine.build import build as build_engine
-    from rlctl.engine.memory import learner_bytes
-    from rlctl.engine.policy import Setting
     from rlctl.learner.learner import Learner
     from rlctl.models import load as models
     from rlctl.verify.build import build as build_verifier
@@ -75,14 +73,7 @@ def build(recipe: Recipe, say: Say) -> Parts:
     _save_memory(recipe.model, policy.module)
     autocast = _autocast(recipe.model)
     with_reference = "ref_logp" in recipe.algorithm.needs
-    setting = Setting(
-        longest=recipe.data.max_prompt_length + _longest_completion(recipe),
-        dtype=_engine_dtype(recipe.model),
-        autocast=autocast,
-        learner_bytes=partial(
-            learner_bytes, policy.parameters, policy.trained, with_reference and not policy.adapter
-        ),
-    )
+    setting = _setting(recipe, policy, autocast, with_reference)
     engine, engine_kind = build_engine(recipe.engine, policy, setting, say)
     say(f"engine: {engine_kind}; {len(train)} training set(s), {sum(len(d.prompts) for d in train)} problems")
     algorithm = recipe.algorithm.without_correction() if engine.same_program else recipe.algorithm
@@ -189,6 +180,20 @@ def _autocast(model: ModelSpec) -> Any:
 
     wanted = model.dtype == "bfloat16" or (model.dtype == "auto" and torch.cuda.is_available())
     return torch.bfloat16 if wanted else None
+
+
+def _setting(recipe: Recipe, policy: Any, autocast: Any, with_reference: bool) -> Any:
+    """What an engine must know of the run around it."""
+    from rlctl.engine.memory import learner_bytes
+    from rlctl.engine.policy import Setting
+
+    copied = with_reference and not policy.adapter  # an adapter's reference is the model without it
+    return Setting(
+        longest=recipe.data.max_prompt_length + _longest_completion(recipe),
+        dtype=_engine_dtype(recipe.model),
+        autocast=autocast,
+        learner_bytes=partial(learner_bytes, policy.parameters, policy.trained, copied),
+    )
 
 
 def _engine_dtype(model: ModelSpec) -> Any:

@@ -34,11 +34,7 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM reserves room for
 # Mean |log-prob| gap to the learner that rounding explains, at temperature 1, with room to spare:
 # measured 5e-6 in float32 and 0.04 in bfloat16 (SmolLM2-135M).
 ROUNDING = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.15}
-ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # tensors are handed over as they are
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-}
+QUIET = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}  # unless the user says otherwise
 
 
 class VllmEngine:
@@ -245,8 +241,9 @@ def load() -> Any:
     if tuple(map(int, re.findall(r"\d+", found)[:2])) < OLDEST:
         wanted = ".".join(map(str, OLDEST))
         raise UserError(f"engine.kind: vLLM {found} is too old, rlctl needs {wanted} or newer", INSTALL)
-    os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # tensors are handed over as they are
     try:
         with unchanged_process():
             vllm = importlib.import_module("vllm")

@@ -7,7 +7,8 @@ import json
 
 import pytest
 import torch
-from vllm_cases import make, need_smollm2, tiny_folder
+from smollm2 import need_smollm2
+from vllm_cases import make, tiny_folder
 
 from rlctl.batch import lay_out
 from rlctl.engine import vllm as module

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -22,15 +20,7 @@ from rlctl.models.tiny import CHARACTERS, EOS, PAD, character_tokenizer
 from rlctl.sync import Sync
 from rlctl.types import Completion, Prompt, Request
 
-SMOLLM2 = Path("~/.cache/rlctl/smollm2-135m-instruct").expanduser()
 LONG = "What is the sum of seventeen and twenty-five? " * 2  # more than two blocks of vLLM's cache
-
-
-def need_smollm2() -> Path:
-    if not (SMOLLM2 / "config.json").exists():
-        assert "CI" not in os.environ, "CI makes it: `make smollm2`"
-        pytest.skip("there is no SmolLM2: `make smollm2`")
-    return SMOLLM2
 
 
 def tiny_folder(place: Path, tied: bool = False, heads: int = 4) -> Path:

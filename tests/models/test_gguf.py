@@ -1,14 +1,13 @@
 import json
-import os
 import random
 import sys
-from pathlib import Path
 
 import gguf
 import gguf_files
 import numpy as np
 import pytest
 import torch
+from smollm2 import need_smollm2
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlctl import cli
@@ -16,8 +15,6 @@ from rlctl.errors import UserError
 from rlctl.models import PretrainedModel
 from rlctl.models.gguf import import_gguf
 from rlctl.models.load import load, tokenizer
-
-SMOLLM2 = Path("~/.cache/rlctl/smollm2-135m-instruct").expanduser()
 
 
 @pytest.fixture
@@ -245,10 +242,7 @@ def test_damaged_files_are_refused_or_imported_never_a_bug(tmp_path):
 
 @pytest.mark.heavy
 def test_smollm2_is_the_model_that_it_was():
-    if not SMOLLM2.is_dir():
-        assert not os.environ.get("CI"), f"{SMOLLM2} is missing: run `make smollm2` first"
-        pytest.skip(f"{SMOLLM2} is not there: `make smollm2` fetches it")
-    policy = policy_of(SMOLLM2)
+    policy = policy_of(need_smollm2())
     words = policy.tokenizer
     assert policy.module.get_output_embeddings().weight is policy.module.get_input_embeddings().weight
     assert policy.module.num_parameters() == 134_515_008
