@@ -28,12 +28,30 @@ class GroupStats:
     temperature_PG: Tensor
     keep_PG: Tensor  # bool; False: the row takes no part in the loss or its denominators
     max_length: int  # the rollout's max_completion_length, tokens
+    uid_P: tuple[str, ...] = ()  # of the prompts
+    # Means over a row's tokens, under the weights before the update; filled by `scored` where needed.
+    logp_PG: Tensor | None = None
+    entropy_PG: Tensor | None = None  # nats, at the row's temperature
+    entropy_t1_PG: Tensor | None = None  # the same at temperature 1
+    drift_PG: Tensor | None = None  # log-prob before the update - after it
+    # What controllers decide.
+    virtual_PV: Tensor | None = None  # rewards that only the group's statistics see; NaN: none
+    clip_P: Tensor | None = None  # half-width of the ratio's bounds
+    price: float | None = None  # of leaving the old policy: lambda of max E[r A] - lambda KL
 
     def __post_init__(self) -> None:
         shape = self.verifier_PG.shape
         assert len(shape) == 2, f"verifier_PG must be P x G, is {tuple(shape)}"
         for name, column in _tensors(self):
-            assert column.shape == shape, f"{name} is {tuple(column.shape)}, not {tuple(shape)}"
+            found = column.shape if name.endswith("_PG") else (*column.shape[:1], *shape[1:])
+            assert found == shape, f"{name} is {tuple(column.shape)}, not {tuple(shape)}"
+
+    @property
+    def pool_PN(self) -> Tensor:
+        """The rewards that a group is compared with: its own, then the virtual ones."""
+        if self.virtual_PV is None:
+            return self.reward_PG
+        return torch.cat([self.reward_PG, self.virtual_PV], dim=1)
 
     @classmethod
     def of(cls, groups: Sequence[Group], max_length: int) -> GroupStats:
@@ -55,7 +73,35 @@ class GroupStats:
             ),
             keep_PG=torch.ones_like(reward_PG, dtype=torch.bool),
             max_length=max_length,
+            uid_P=tuple(group.prompt.uid for group in groups),
         )
+
+    def scored(self, batch: Batch) -> GroupStats:
+        """Add the row means of what `batch` was scored with; its rows are these groups in order."""
+        shape, mask_BT = self.verifier_PG.shape, batch.mask_BT
+
+        def mean(column_BT: Tensor | None) -> Tensor | None:
+            if column_BT is None:
+                return None
+            sum_B = column_BT.double().where(mask_BT, 0.0).sum(1)
+            return (sum_B / batch.length_B.clamp(min=1)).reshape(shape)
+
+        return replace(
+            self,
+            logp_PG=mean(batch.old_logp_BT),
+            entropy_PG=mean(batch.entropy_BT),
+            entropy_t1_PG=mean(batch.entropy_t1_BT),
+        )
+
+    def kl_step(self) -> float:
+        """Return the mean over prompts of max(0, token mean of `drift_PG`): the step's KL (2605.20722)."""
+        assert self.drift_PG is not None
+        return float(self.token_mean(self.drift_PG).clamp(min=0).mean())
+
+    def token_mean(self, column_PG: Tensor) -> Tensor:
+        """Return the mean over all tokens of each group, P, from the means of its rows."""
+        length_PG = self.length_PG.double()
+        return (column_PG * length_PG).sum(1) / length_PG.sum(1).clamp(min=1)
 
 
 @dataclass(frozen=True)
@@ -66,6 +112,15 @@ class Credit:
     clip_low_PG: Tensor  # distance below 1: the ratio is held in [1 - low, 1 + high]
     clip_high_PG: Tensor
     keep_PG: Tensor  # bool
+    price_PG: Tensor  # lambda of a soft trust region; 0: none
+    factor_PG: Tensor | None = None  # what `reweight` multiplied the advantages by
+
+    def metrics(self) -> dict[str, float]:
+        """Return what is shown of the factors."""
+        if self.factor_PG is None:
+            return {}
+        values = {"mean": self.factor_PG.mean(), "min": self.factor_PG.min(), "max": self.factor_PG.max()}
+        return {f"train/reweight/{name}": float(value) for name, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -82,9 +137,13 @@ class Batch:
     advantage_B: Tensor
     clip_low_B: Tensor
     clip_high_B: Tensor
+    price_B: Tensor
     weight_BT: Tensor | None = None  # loss = -(weight * gain).sum(); normalised per optimiser step
+    kl_scale_BT: Tensor | None = None  # the divergence's weight, in units of weight_BT; None: 1
     old_logp_BT: Tensor | None = None  # None: the update's own, detached
     ref_logp_BT: Tensor | None = None
+    entropy_BT: Tensor | None = None  # before the update, at the row's temperature
+    entropy_t1_BT: Tensor | None = None  # at temperature 1
 
     def __post_init__(self) -> None:
         B, T = self.tokens_BT.shape
@@ -104,6 +163,17 @@ class Batch:
     def with_(self, **columns: Any) -> Batch:
         """Return the batch with some columns replaced."""
         return replace(self, **columns)
+
+    def credited(self, credit: Credit) -> Batch:
+        """Return the batch with an algorithm's decisions. A row that is not kept gets an empty mask."""
+        B = len(self)
+        return self.with_(
+            mask_BT=self.mask_BT & credit.keep_PG.reshape(B, 1),
+            advantage_B=credit.advantage_PG.reshape(B),
+            clip_low_B=credit.clip_low_PG.reshape(B),
+            clip_high_B=credit.clip_high_PG.reshape(B),
+            price_B=credit.price_PG.reshape(B),
+        )
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Batch:
         """Move every column to `device`, and the floating ones to `dtype`."""
@@ -171,11 +241,12 @@ def lay_out(
         advantage_B=zero_B,
         clip_low_B=zero_B,
         clip_high_B=zero_B,
+        price_B=zero_B,
     )
 
 
-def pack(groups: Sequence[Group], stats: GroupStats, credit: Credit) -> Batch:
-    """Lay groups out as rows. A row that is not kept, or whose reward is missing, has an empty mask."""
+def pack(groups: Sequence[Group], stats: GroupStats) -> Batch:
+    """Lay groups out as rows, with nothing decided about them."""
     rows = [(p, group.prompt, sample) for p, group in enumerate(groups) for sample in group.samples]
     B = len(rows)
     batch = lay_out(
@@ -184,12 +255,8 @@ def pack(groups: Sequence[Group], stats: GroupStats, credit: Credit) -> Batch:
         stats.temperature_PG.reshape(B),
     )
     return batch.with_(
-        mask_BT=batch.mask_BT & credit.keep_PG.reshape(B, 1),
         group_B=torch.tensor([p for p, _, _ in rows]),
         correct_B=stats.correct_PG.sum(1).repeat_interleave(stats.correct_PG.shape[1]),
-        advantage_B=credit.advantage_PG.reshape(B),
-        clip_low_B=credit.clip_low_PG.reshape(B),
-        clip_high_B=credit.clip_high_PG.reshape(B),
     )
 
 

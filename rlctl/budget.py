@@ -69,13 +69,21 @@ class Budget:
         self.steps += 1
         self.tokens += tokens
 
-    def spent(self) -> str | None:
-        """Return the stop reason once a limit is reached: steps, tokens or minutes."""
+    def spent(self, inside_stage: bool = False) -> str | None:
+        """Return the stop reason once a limit is reached: steps, tokens or minutes.
+
+        Inside a stage its tokens are paid already, so they end the run only once they are used.
+        """
         limits = {
             "steps": (self.steps, self.spec.steps),
             "tokens": (self.tokens, self.spec.tokens),
             "minutes": (self.seconds / 60, self.spec.minutes),
         }
         return next(
-            (name for name, (used, limit) in limits.items() if limit is not None and used >= limit), None
+            (
+                name
+                for name, (used, limit) in limits.items()
+                if limit is not None and used >= limit and not (inside_stage and name == "tokens")
+            ),
+            None,
         )

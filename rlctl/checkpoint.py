@@ -86,6 +86,12 @@ def state_of(folder: Path) -> dict[str, Any]:
     return state
 
 
+def oldest(root: Path, keep: int) -> int:
+    """Return the step of the oldest of the newest `keep` complete checkpoints, 0 if there is none."""
+    complete = [folder for folder in newest_first(root) if (folder / "DONE").exists()]
+    return min((int(folder.name.removeprefix("step-")) for folder in complete[:keep]), default=0)
+
+
 def prune(root: Path, keep: int, protect: int | None = None) -> None:
     """Delete all but the newest `keep` complete checkpoints and the protected step's."""
     kept = 0

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from rlctl.errors import UserError
+from rlctl.lab.cli import lab
 
 app = typer.Typer(
     help="Train language models by reinforcement learning with verifiable rewards, from one YAML recipe.",
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 model = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(model, name="model", help="Bring models into a form that recipes can name.")
+app.add_typer(lab, name="lab", help="Experiments of seconds, without a training run.")
 
 RecipeArg = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe file, or a shipped one by name.")]
 Sets = Annotated[
@@ -59,7 +61,8 @@ def train(
     ] = Resume.auto,
 ) -> None:
     """Run a recipe, or go on with it."""
-    from rlctl.recipe import load, warnings
+    from rlctl.recipe import load
+    from rlctl.recipe.checks import warnings
 
     loaded = load(recipe, sets or ())
     _warn(warnings(loaded))
@@ -77,7 +80,8 @@ def train(
 def check(recipe: RecipeArg, sets: Sets = None, as_json: AsJson = False) -> None:
     """Print a recipe in full and what it will cost."""
     from rlctl.plan import plan
-    from rlctl.recipe import dump, load, run_folder, warnings
+    from rlctl.recipe import dump, load, run_folder
+    from rlctl.recipe.checks import warnings
 
     loaded = load(recipe, sets or ())
     costs, notes, folder = plan(loaded), warnings(loaded), str(run_folder(loaded))

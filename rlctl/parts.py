@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from rlctl.algorithm import Algorithm
+from rlctl.algorithm.control import Controls
 from rlctl.budget import ResourcesSpec
 from rlctl.data import AnySource
 from rlctl.data.load import Dataset, Judge, load_all
@@ -33,6 +34,7 @@ class Parts:
     """All that a run is made of."""
 
     algorithm: Algorithm
+    controls: Controls
     source: Mixture
     eval_sets: dict[str, tuple[Prompt, ...]]
     eval_sampling: Sampling
@@ -94,6 +96,7 @@ def build(recipe: Recipe, say: Say) -> Parts:
     )
     return Parts(
         algorithm=algorithm,
+        controls=Controls(algorithm.control, recipe.seed),
         source=Mixture(train, recipe.seed),
         eval_sets={d.name: d.prompts for d in held_out},
         eval_sampling=_eval_sampling(recipe.eval, Sampling.of(recipe.rollout)),

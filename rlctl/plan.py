@@ -16,6 +16,7 @@ class Plan(BaseModel):
 
     completions_per_step: int
     completions_per_step_with_refills: int
+    probe_completions_per_step: int  # drawn beside them, never trained on
     optimiser_steps_per_step: int
     tokens_per_step_at_most: int
     steps: int | None
@@ -35,12 +36,14 @@ def plan(recipe: Recipe) -> Plan:
     rollout, staging = recipe.rollout, recipe.algorithm.staging
     completions = rollout.group_size * rollout.prompts_per_step
     refilled = recipe.algorithm.admit.kind != "everything"
-    most = completions * (1 + rollout.max_refills if refilled else 1)
-    steps, tokens_per_step = recipe.budget.steps, most * rollout.max_completion_length
+    rounds = 1 + rollout.max_refills if refilled else 1
+    most, probes = completions * rounds, _probes(recipe) * rounds
+    steps, tokens_per_step = recipe.budget.steps, (most + probes) * rollout.max_completion_length
     binds, because = _binds(recipe, tokens_per_step)
     return Plan(
         completions_per_step=completions,
         completions_per_step_with_refills=most,
+        probe_completions_per_step=probes,
         optimiser_steps_per_step=staging.updates,
         tokens_per_step_at_most=tokens_per_step,
         steps=steps,
@@ -51,6 +54,11 @@ def plan(recipe: Recipe) -> Plan:
         binds=binds,
         binds_because=because,
     )
+
+
+def _probes(recipe: Recipe) -> int:
+    probe, rollout = recipe.algorithm.probe, recipe.rollout
+    return rollout.prompts_per_step * (probe.samples or rollout.group_size) if probe else 0
 
 
 def zero_variance(rate: float, size: int) -> float:
@@ -73,7 +81,8 @@ def _binds(
         case steps, tokens if steps * tokens_per_step <= tokens:
             return "steps", f"{steps} steps cannot use {tokens:,} tokens{also}"
         case steps, tokens:
-            mean = tokens / (steps * recipe.rollout.group_size * recipe.rollout.prompts_per_step)
+            completions = recipe.rollout.group_size * recipe.rollout.prompts_per_step + _probes(recipe)
+            mean = tokens / (steps * completions)
             return (
                 "steps or tokens",
                 f"tokens, if a completion takes more than {mean:.0f} of them on average{also}",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
+from typing import Protocol
 
 from pydantic import AliasChoices, Field
 
@@ -61,15 +62,36 @@ class Rollout:
 
     groups: list[Group] = field(default_factory=list)
     sampled: list[Group] = field(default_factory=list)
-    tokens: int = 0  # generated, dropped groups included
+    probes: list[Group] = field(default_factory=list)  # one for each of `groups`, if a probe is drawn
+    tokens: int = 0  # generated, dropped groups and probes included
     requests: int = 0
     failed_groups: int = 0  # an engine gave up one of their completions
     refills: int = 0
     generate_s: float = 0.0
     judge_s: float = 0.0  # waited for verdicts after the last completion
 
-    def metrics(self) -> dict[str, float]:
-        """Return what is shown of a step's sampling, refused groups included."""
+    def steps(self, prompts_per_step: int) -> list[Rollout]:
+        """Cut into one rollout a step, each with the groups that were refused on its way.
+
+        What the sampling took, in tokens and seconds, stays with the first.
+        """
+        first = replace(self, groups=[], sampled=[], probes=[])
+        cut = [first]
+        trained = {id(group): number for number, group in enumerate(self.groups)}
+        for group in self.sampled:
+            if len(cut[-1].groups) == prompts_per_step and id(group) in trained:
+                cut.append(Rollout())
+            cut[-1].sampled.append(group)
+            if id(group) in trained:
+                cut[-1].groups.append(group)
+                cut[-1].probes += self.probes[trained[id(group)] :][:1]
+        return cut
+
+    def metrics(self, advantages: Mapping[int, Sequence[float]]) -> dict[str, float]:
+        """Return what is shown of a step's sampling, refused groups included.
+
+        `advantages` by id of the trained groups: a collapsed group that has any counts as repaired.
+        """
         samples = [sample for group in self.sampled for sample in group.samples]
         rewards = [s.verdict.reward for s in samples if s.verdict.reward is not None]
         counts = {
@@ -88,6 +110,9 @@ class Rollout:
             "reward/std": stdev(rewards) if len(rewards) > 1 else 0.0,
             "reward/correct": fmean(s.verdict.correct for s in samples),
             "rollout/acr": fmean(collapsed(group) for group in self.sampled),
+            "rollout/acr_effective": fmean(
+                collapsed(group) and not any(advantages.get(id(group), ())) for group in self.sampled
+            ),
             "rollout/length_tokens": fmean(len(s.completion.ids) for s in samples),
             "rollout/truncated_share": fmean(s.completion.finish == "length" for s in samples),
             "rollout/unparseable_share": fmean(s.verdict.answer is None for s in samples),
@@ -102,7 +127,21 @@ def collapsed(group: Group) -> bool:
 
 GIVEN_UP = Verdict(None, correct=False, error="the engine gave up this completion")
 COLLAPSE_STD = 1e-6  # 2605.21125; all-equal float rewards such as 0.1 + 0.2 stay below it
-Admission = Callable[[Sequence[Group]], Sequence[bool]]  # which groups are trained on
+
+
+class Choices(Protocol):
+    """What an algorithm decides while a step is sampled."""
+
+    probe_samples: int  # drawn a prompt before its temperature is chosen; 0: none
+
+    def prompts(self, n: int) -> list[Prompt]:
+        """Choose the next `n` prompts."""
+
+    def temperatures(self, prompts: int, probes: Sequence[Group]) -> Sequence[Sequence[float]] | None:
+        """Choose a temperature for every sample of every prompt; None: the recipe's for all."""
+
+    def admit(self, groups: Sequence[Group]) -> Sequence[bool]:
+        """Say which groups are trained on."""
 
 
 class Collector:
@@ -124,31 +163,55 @@ class Collector:
         self.seed = seed
         self.threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="judge")
 
-    def fill(
-        self, take: Callable[[int], list[Prompt]], spec: RolloutSpec, step: int, admit: Admission
-    ) -> Rollout:
-        """Sample until `prompts_per_step` groups are admitted or the refills are used up."""
-        rollout, sampling = Rollout(), Sampling.of(spec)
-        for refill in range(spec.max_refills + 1):
-            prompts = take(spec.prompts_per_step - len(rollout.groups))
-            groups = [g for g in self.collect(prompts, sampling, (step, refill), rollout) if _whole(g)]
+    def fill(self, policy: Choices, sampling: Sampling, step: int, wanted: int, refills: int) -> Rollout:
+        """Sample until `wanted` groups are admitted or the refills are used up."""
+        rollout = Rollout()
+        for refill in range(refills + 1):
+            prompts, when = policy.prompts(wanted - len(rollout.groups)), (step, refill)
+            probes = self._probe(policy, prompts, sampling, when, rollout)
+            temperatures = policy.temperatures(len(prompts), probes)
+            asked = self.collect(prompts, sampling, when, rollout, temperatures)
+            kept = [index for index, group in enumerate(asked) if _whole(group)]
+            groups = [asked[index] for index in kept]
             rollout.failed_groups += len(prompts) - len(groups)
             rollout.sampled += groups
-            rollout.groups += [g for g, good in zip(groups, admit(groups), strict=True) if good]
+            for index, group, good in zip(kept, groups, policy.admit(groups), strict=True):
+                if good:
+                    rollout.groups.append(group)
+                    rollout.probes += probes[index : index + 1]
             rollout.refills = refill
-            if len(rollout.groups) == spec.prompts_per_step:
+            if len(rollout.groups) == wanted:
                 break
         return rollout
 
+    def _probe(
+        self,
+        policy: Choices,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        when: tuple[int, int],
+        rollout: Rollout,
+    ) -> list[Group]:
+        if not policy.probe_samples:
+            return []
+        probing = replace(sampling, purpose="probe", samples=policy.probe_samples)
+        return self.collect(prompts, probing, when, rollout)
+
     def collect(
-        self, prompts: Sequence[Prompt], sampling: Sampling, when: tuple[int, int], rollout: Rollout
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        when: tuple[int, int],
+        rollout: Rollout,
+        temperatures: Sequence[Sequence[float]] | None = None,
     ) -> list[Group]:
         """Return one judged group a prompt, at (step, refill), and count what it took in `rollout`.
 
-        A completion that the engine gave up, or with a log-prob that is no number, is not judged: its
-        sample is empty, finish `error`, and wrong.
+        `temperatures` has a number for every sample of every prompt, where they differ. A completion
+        that the engine gave up, or with a log-prob that is no number, is not judged: its sample is
+        empty, finish `error`, and wrong.
         """
-        requests = self._requests(prompts, sampling, when)
+        requests = self._requests(prompts, sampling, when, temperatures)
         started = time.monotonic()
         judged: dict[int, tuple[Completion, str, Future[Verdict]]] = {}
         try:
@@ -164,7 +227,7 @@ class Collector:
                 )
             generated = time.monotonic()
             samples = {
-                index: Sample(completion, text, verdict.result(), sampling.temperature)
+                index: Sample(completion, text, verdict.result(), requests[index].temperature)
                 for index, (completion, text, verdict) in judged.items()
             }
         except BaseException:
@@ -187,7 +250,11 @@ class Collector:
         self.threads.shutdown(wait=False, cancel_futures=True)
 
     def _requests(
-        self, prompts: Sequence[Prompt], sampling: Sampling, when: tuple[int, int]
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        when: tuple[int, int],
+        temperatures: Sequence[Sequence[float]] | None,
     ) -> list[Request]:
         step, refill = when
         return [
@@ -196,7 +263,7 @@ class Collector:
                 ids=prompt.ids,
                 seed=derive_seed(self.seed, sampling.purpose, step, p, refill, g),
                 max_tokens=sampling.max_tokens,
-                temperature=sampling.temperature,
+                temperature=temperatures[p][g] if temperatures else sampling.temperature,
                 top_p=sampling.top_p,
                 top_k=sampling.top_k,
                 stop=sampling.stop,

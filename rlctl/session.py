@@ -96,7 +96,7 @@ def _over(recipe: Recipe, folder: RunFolder, newest: Path) -> bool:
         return False
     state, budget = checkpoint.state_of(newest), Budget(recipe.budget)
     budget.resume(state["step"], state["tokens"], state["seconds"])
-    return bool(budget.spent() or state["ended"])
+    return bool(budget.spent(state["step"] < state["stage"]) or state["ended"])
 
 
 def _begin(run: Run, newest: Path | None, console: Console) -> None:

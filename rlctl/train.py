@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlctl import checkpoint
 from rlctl.budget import Budget
+from rlctl.clock import Clock
 from rlctl.errors import UserError
 from rlctl.evaluate import evaluate
 from rlctl.evaluate import metrics as eval_metrics
+from rlctl.feed import Feed
 from rlctl.interrupt import Stopper
 from rlctl.logbook import Logbook
 from rlctl.parts import Parts
 from rlctl.recipe import Recipe
 from rlctl.runfolder import RunFolder
 from rlctl.seeds import derive_seed
-from rlctl.types import Group
 
 if TYPE_CHECKING:
-    from rlctl.batch import Batch
+    from rlctl.batch import Batch, GroupStats
     from rlctl.learner.report import Report
 
 Metrics = dict[str, Any]
@@ -40,7 +40,8 @@ class Run:
         self.budget = Budget(recipe.budget)
         self.reason: str | None = None
         self.pending: Metrics | None = {}  # numbers of a finished step that are not yet logged
-        self.source_state = parts.source.state()  # at the end of the last finished step
+        self.feed = Feed(parts, recipe.rollout, recipe.budget.steps, folder.path / "stage")
+        self.settled = self._settled()  # at the end of the last finished step
         self.best: dict[str, float] = {}  # {"value", "step"} of checkpoint.best
         self.between_steps = True  # False while a step is neither undone nor done: no moment to save
 
@@ -54,36 +55,37 @@ class Run:
 
     def step(self) -> Metrics:
         """Sample, judge, give credit, update; return the step's numbers."""
-        from rlctl.batch import GroupStats, pack
-
         parts, algorithm = self.parts, self.parts.algorithm
         step, clock = self.budget.steps + 1, Clock()
-        longest = self.recipe.rollout.max_completion_length
-
-        def admit(groups: Sequence[Group]) -> Sequence[bool]:
-            return algorithm.admit(GroupStats.of(groups, longest)).tolist() if groups else []
-
+        metrics: Metrics = {}
+        advantages: dict[int, list[float]] = {}
         with self.stop.abandonable():
-            rollout = parts.collector.fill(parts.source.take, self.recipe.rollout, step, admit)
-            parts.guard.observe(s.verdict for group in rollout.sampled for s in group.samples)
-        metrics, advantages = rollout.metrics(), {}
+            harvest = self.feed.next(step, clock)
+        rollout = harvest.rollout
         self.between_steps = False
-        if rollout.groups:
-            stats = GroupStats.of(rollout.groups, longest)
+        if harvest.batch:
+            stats = self.feed.choices.stats(rollout.groups).scored(harvest.batch)
+            stats = parts.controls.tune(stats, harvest.probe)
             credit = algorithm.credit(stats)
-            batch = pack(rollout.groups, stats, credit)
-            with parts.engine.resting():
-                with clock("score"):
-                    batch = parts.learner.score(batch, algorithm.needs)
+            batch = harvest.batch.credited(credit)
+            with clock("sync"), parts.engine.resting():
                 with clock("update"):
-                    metrics |= self._optimise(batch, step, longest).metrics()
+                    metrics |= self._optimise(batch, step).metrics() | credit.metrics()
+                with clock("score"):
+                    stats, moved = self._drift(stats, harvest.batch)
+            parts.controls.observe(stats)
+            metrics |= moved | parts.controls.metrics()
+            advantages = dict(zip(map(id, rollout.groups), credit.advantage_PG.tolist(), strict=True))
+        if step == self.feed.until:
             with clock("sync"):
                 metrics |= parts.sync(step)
-            advantages = dict(zip(map(id, rollout.groups), credit.advantage_PG.tolist(), strict=True))
         self.budget.charge(rollout.tokens)
-        self.source_state = parts.source.state()
+        self.settled = self._settled()
         self.log.rollouts(step, rollout.sampled, advantages)
-        return metrics | {
+        return {
+            **rollout.metrics(advantages),
+            **metrics,
+            "train/staleness": step - harvest.began,
             "train/learning_rate": parts.learner.rate(step),
             "budget/tokens": self.budget.tokens,
             "time/generate_s": rollout.generate_s,
@@ -96,7 +98,9 @@ class Run:
         step, early = self.budget.steps, self.recipe.early_stop
         self.pending, self.between_steps = metrics, True
         nothing_learnt = metrics.get("rollout/groups_trained") == 0
-        self.reason = self.budget.spent() or ("no_signal" if nothing_learnt else None)
+        self.reason = self.budget.spent(inside_stage=step < self.feed.until) or (
+            "no_signal" if nothing_learnt else None
+        )
         evaluated = self.recipe.eval.due(step, last=self.reason is not None)
         if evaluated:
             metrics = metrics | self._evaluate(step)
@@ -119,7 +123,7 @@ class Run:
             "step": self.budget.steps,
             "tokens": self.budget.tokens,
             "seconds": self.budget.seconds,
-            "source": self.source_state,
+            **self.settled,
             "data": self.parts.source.fingerprint,
             "reference": self.parts.reference,
             "engine": self.parts.engine_kind,
@@ -131,6 +135,7 @@ class Run:
         root, spec = self.folder.checkpoints, self.recipe.checkpoint
         checkpoint.save(root, self.budget.steps, state, self.parts.learner.save)
         checkpoint.prune(root, spec.keep, protect=int(self.best["step"]) if self.best else None)
+        self.feed.stage.forget(through=checkpoint.oldest(root, spec.keep))
 
     def restore(self, folder: Path) -> None:
         """Go on exactly from a checkpoint that `check_unchanged` let through."""
@@ -138,17 +143,34 @@ class Run:
         self.parts.learner.restore(folder)
         self.parts.sync(state["step"])
         self.parts.source.restore(state["source"])
-        self.source_state = state["source"]
+        self.parts.controls.restore(state["control"])
+        self.feed.until = state["stage"]
+        self.settled = self._settled()
         self.budget.resume(state["step"], state["tokens"], state["seconds"])
         self.pending, self.best = state["pending"], state["best"]
-        self.reason = self.budget.spent() or state["ended"]
+        self.reason = self.budget.spent(state["step"] < state["stage"]) or state["ended"]
         self.log.rewind(state["step"], logged=self.pending is None)
 
-    def _optimise(self, batch: Batch, step: int, longest: int) -> Report:
+    def _settled(self) -> dict[str, Any]:
+        """Where prompts, controllers and the stage stand, as JSON."""
+        parts = self.parts
+        return {"source": parts.source.state(), "control": parts.controls.state(), "stage": self.feed.until}
+
+    def _drift(self, stats: GroupStats, batch: Batch) -> tuple[GroupStats, Metrics]:
+        """Measure how far the step moved the policy, mean of max(0, log-prob before - after), if asked."""
+        if "logp_after" not in self.parts.algorithm.needs:
+            return stats, {}
+        after_PG = stats.scored(self.parts.learner.score(batch, frozenset({"old_logp"}))).logp_PG
+        assert stats.logp_PG is not None and after_PG is not None
+        stats = replace(stats, drift_PG=stats.logp_PG - after_PG)
+        return stats, {"train/kl_step": stats.kl_step()}
+
+    def _optimise(self, batch: Batch, step: int) -> Report:
         """Take the step's optimiser steps: `epochs` passes over `minibatches` parts of whole groups."""
         from rlctl.learner.report import Report
 
         algorithm, learner, report = self.parts.algorithm, self.parts.learner, Report()
+        longest = self.recipe.rollout.max_completion_length
         for epoch in range(algorithm.staging.epochs):
             for index, minibatch in enumerate(batch.minibatches(algorithm.staging.minibatches)):
                 update = learner.update(
@@ -167,6 +189,8 @@ class Run:
         started = time.monotonic()
         with self.stop.abandonable():
             parts = self.parts
+            if step < self.feed.until:  # the engine still has the weights that the stage began with
+                parts.sync(step)
             record = evaluate(parts.eval_sets, self.recipe.eval, parts.collector, parts.eval_sampling, step)
         self.log.evaluation(record)
         return eval_metrics(record) | {"time/eval_s": time.monotonic() - started}
@@ -205,24 +229,3 @@ def check_unchanged(folder: Path, parts: Parts, spec: checkpoint.CheckpointSpec)
             "install that engine again, or begin another run that names its `engine.kind`",
             exit_code=1,
         )
-
-
-class Clock:
-    """Seconds of a step, by part."""
-
-    def __init__(self) -> None:
-        self.started = time.monotonic()
-        self.parts: dict[str, float] = {"score": 0.0, "update": 0.0, "sync": 0.0}
-
-    @contextmanager
-    def __call__(self, part: str) -> Iterator[None]:
-        """Time what runs inside as `part`."""
-        before = time.monotonic()
-        yield
-        self.parts[part] += time.monotonic() - before
-
-    def metrics(self) -> Metrics:
-        """Return `time/<part>_s` and the whole step's."""
-        return {f"time/{part}_s": seconds for part, seconds in self.parts.items()} | {
-            "time/step_s": time.monotonic() - self.started
-        }

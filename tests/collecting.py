@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerFast
 from rlctl.engine.scripted import ScriptedEngine
 from rlctl.models import TinyModel
 from rlctl.models.tiny import EOS, character_tokenizer
-from rlctl.rollout import Collector, RolloutSpec
+from rlctl.rollout import Collector, RolloutSpec, Sampling
 from rlctl.types import Prompt
 from rlctl.verify import ExactVerifier
 from rlctl.verify.build import build
@@ -74,6 +74,22 @@ def collector(engine, verifier=EXACT, seed=17, tokenizer=LETTERS):
     return Collector(
         engine, judge, lambda ids: tokenizer.decode(list(ids), skip_special_tokens=True), seed=seed
     )
+
+
+class Plan:
+    """The choices of an algorithm without controllers."""
+
+    probe_samples = 0
+
+    def __init__(self, take, admit):
+        self.prompts, self.admit = take, admit
+
+    def temperatures(self, prompts, probes):
+        return None
+
+
+def fill(gathered, take, spec, step, admit):
+    return gathered.fill(Plan(take, admit), Sampling.of(spec), step, spec.prompts_per_step, spec.max_refills)
 
 
 def everything(groups):

@@ -42,6 +42,19 @@ def test_steps_are_named_first_when_all_limits_are_reached():
     assert budget.spent() == "steps"
 
 
+def test_tokens_of_a_stage_are_paid_before_it_and_used_up_first():
+    """Inside a stage they end nothing; steps and minutes do."""
+    clock = Clock()
+    budget = Budget(BudgetSpec(tokens=10), clock=clock)
+    budget.charge(10)
+    assert (budget.spent(inside_stage=True), budget.spent(inside_stage=False)) == (None, "tokens")
+    both = Budget(BudgetSpec(steps=1, tokens=10, minutes=1.0), clock=clock)
+    clock.now += 60
+    assert both.spent(inside_stage=True) == "minutes"
+    both.charge(10)
+    assert both.spent(inside_stage=True) == "steps"
+
+
 def test_limits_that_are_not_set_never_end_a_run():
     budget = Budget(BudgetSpec(steps=2))
     budget.charge(10**12)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlctl.checkpoint import newest_first, prune, save, state_of, whole
+from rlctl.checkpoint import newest_first, oldest, prune, save, state_of, whole
 from rlctl.errors import RunError
 
 
@@ -178,6 +178,16 @@ def test_prune_below_keep_removes_nothing(tmp_path):
     stored(tmp_path, 1)
     prune(tmp_path, keep=3)
     assert names(tmp_path) == ["step-000001"]
+
+
+def test_the_oldest_that_will_stay(tmp_path):
+    """What a run may still go on from: the newest complete ones, as `prune` counts them."""
+    assert oldest(tmp_path / "nowhere", keep=2) == 0
+    for step in (2, 10, 9, 100):
+        stored(tmp_path, step)
+    assert [oldest(tmp_path, keep) for keep in (1, 2, 3, 9)] == [100, 10, 9, 2]
+    (tmp_path / "step-000100" / "DONE").unlink()
+    assert oldest(tmp_path, keep=2) == 9
 
 
 def test_leftovers_of_a_killed_save_go_with_the_next(tmp_path):

@@ -11,7 +11,18 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 QUICKSTART = str(ROOT / "recipes/quickstart.yaml")
-HEAVY = ("torch", "transformers", "mlflow", "vllm", "peft", "datasets", "numpy", "math_verify", "ray")
+HEAVY = (
+    "torch",
+    "transformers",
+    "mlflow",
+    "vllm",
+    "peft",
+    "datasets",
+    "numpy",
+    "math_verify",
+    "ray",
+    "matplotlib",
+)
 
 
 def rlctl(*arguments, cwd=ROOT):
@@ -41,7 +52,8 @@ def bare(schema):
 
 
 def test_help_of_every_verb_as_before():
-    verbs = ["", "train", "check", "list", "show", "schema", "new", "model", "model import"]
+    verbs = ["", "train", "check", "list", "show", "schema", "new", "model", "model import", "lab"]
+    verbs += [f"lab {name}" for name in ("tail-miss", "collapse", "clip", "rank", "categorical")]
     text = "\n".join(rlctl(*verb.split(), "--help").stdout for verb in verbs)
     assert "completion" not in text.replace("completions", "")
     same_as_snapshot("help.txt", text)
@@ -64,6 +76,7 @@ def test_schema_as_before():
         ["list", "algorithms"],
         ["schema"],
         ["model", "import", "--help"],
+        ["lab", "categorical", "--help"],
     ],
 )
 def test_c14_light_verbs_import_nothing_heavy(arguments):

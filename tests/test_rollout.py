@@ -9,16 +9,20 @@ from collecting import (
     LETTERS,
     SPEC,
     Forgetful,
+    Plan,
     Supply,
     Watched,
     ambiguous_tokenizer,
     byte_tokenizer,
     collector,
     everything,
+    fill,
     make_prompts,
     mixed,
     nothing,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlctl.algorithm import Algorithm
 from rlctl.batch import GroupStats, pack
@@ -36,7 +40,7 @@ def collect(engine, prompts, spec=SPEC, **options):
 
 def packed(groups, longest):
     stats = GroupStats.of(groups, longest)
-    return pack(groups, stats, Algorithm.model_validate("grpo").credit(stats))
+    return pack(groups, stats).credited(Algorithm.model_validate("grpo").credit(stats))
 
 
 def group(*verdicts, lengths=None, finish="stop"):
@@ -53,7 +57,7 @@ def test_a03_requests_are_prompts_times_group_size(P, G):
     """A-03: one owner of the group size; every prompt is asked exactly G times."""
     engine, supply = Watched("yes"), Supply(make_prompts(P))
     spec = SPEC.model_copy(update={"prompts_per_step": P, "group_size": G})
-    rollout = collector(engine).fill(supply.take, spec, 1, everything)
+    rollout = fill(collector(engine), supply.take, spec, 1, everything)
     assert len(engine.asked) == rollout.requests == P * G
     assert Counter(r.ids for r in engine.asked) == {p.ids: G for p in supply.prompts}
     assert [r.index for r in engine.asked] == list(range(P * G))
@@ -63,8 +67,8 @@ def test_a03_requests_are_prompts_times_group_size(P, G):
 def test_a03_refills_ask_for_what_is_missing_only():
     """A-03: a second round draws as many prompts as the first left open."""
     engine, supply = Watched(mixed), Supply(make_prompts(50))
-    rollout = collector(engine).fill(
-        supply.take, SPEC, 1, lambda groups: [g.prompt.uid != "toy:1" for g in groups]
+    rollout = fill(
+        collector(engine), supply.take, SPEC, 1, lambda groups: [g.prompt.uid != "toy:1" for g in groups]
     )
     assert len(supply.taken) == 4
     assert rollout.requests == len(engine.asked) == 4 * SPEC.group_size
@@ -80,7 +84,7 @@ def test_a13_every_seed_of_a_run_is_its_own():
     sets = {"one": make_prompts(2, "one"), "two": make_prompts(2, "two")}
     sampling = Sampling("eval", samples=4, temperature=1.0, max_tokens=16)
     for step in range(5):
-        gathered.fill(ONE.take, SPEC, step, nothing)
+        fill(gathered, ONE.take, SPEC, step, nothing)
         evaluate(sets, EvalSpec(pass_at=(1, 4)), gathered, sampling, step)
     training = 5 * (SPEC.max_refills + 1) * SPEC.prompts_per_step * SPEC.group_size
     assert len(engine.asked) == training + 5 * 2 * 2 * 4
@@ -90,7 +94,7 @@ def test_a13_every_seed_of_a_run_is_its_own():
 def test_seeds_depend_on_the_run_and_repeat_with_it():
     engines = [Watched("yes") for _ in range(3)]
     for engine, seed in zip(engines, (17, 17, 18), strict=True):
-        collector(engine, seed=seed).fill(Supply(make_prompts(3)).take, SPEC, 1, everything)
+        fill(collector(engine, seed=seed), Supply(make_prompts(3)).take, SPEC, 1, everything)
     first, again, other = ([r.seed for r in engine.asked] for engine in engines)
     assert first == again
     assert not set(first) & set(other)
@@ -104,7 +108,7 @@ def test_b13_a_log_prob_that_is_no_number_drops_its_sample_and_is_counted():
         return Completion(request.index, (4,), bad[request.index], "stop") if request.index in bad else "yes"
 
     spec = SPEC.model_copy(update={"max_refills": 0})
-    rollout = collector(Watched(script)).fill(Supply(make_prompts(3)).take, spec, 1, everything)
+    rollout = fill(collector(Watched(script)), Supply(make_prompts(3)).take, spec, 1, everything)
     assert rollout.failed_groups == 2 and len(rollout.groups) == 1
     assert all(math.isfinite(x) for g in rollout.groups for s in g.samples for x in s.completion.logps)
 
@@ -122,10 +126,10 @@ def test_a16_a_group_with_a_failed_request_is_dropped_whole(engine):
 
     spec = SPEC.model_copy(update={"group_size": 8, "prompts_per_step": 2})
     supply = Supply(make_prompts(9))
-    rollout = collector(engine(script)).fill(supply.take, spec, 1, everything)
+    rollout = fill(collector(engine(script)), supply.take, spec, 1, everything)
     assert [g.prompt.uid for g in rollout.groups] == ["toy:1", "toy:2"]
     assert all(len(g.samples) == 8 for g in rollout.sampled)
-    assert rollout.metrics()["rollout/groups_failed"] == 1
+    assert rollout.metrics({})["rollout/groups_failed"] == 1
     assert rollout.tokens == 23 * 4  # "yes" and an EOS; the dropped group's other seven are paid for too
     assert rollout.sampled == rollout.groups
 
@@ -134,13 +138,17 @@ def test_a19_prompts_that_are_never_mixed_end_after_bounded_rounds():
     """A-19: nothing to train on is no error and no endless loop."""
     supply = Supply(make_prompts(2))
     algorithm = Algorithm.model_validate("dapo")
-    rollout = collector(Watched("no")).fill(
-        supply.take, SPEC, 1, lambda groups: algorithm.admit(GroupStats.of(groups, 16)).tolist()
+    rollout = fill(
+        collector(Watched("no")),
+        supply.take,
+        SPEC,
+        1,
+        lambda groups: algorithm.admit(GroupStats.of(groups, 16)).tolist(),
     )
     rounds = SPEC.max_refills + 1
     assert rollout.groups == []
     assert len(supply.taken) == rounds * SPEC.prompts_per_step
-    found = rollout.metrics()
+    found = rollout.metrics({})
     assert found["rollout/groups_trained"] == 0
     assert found["rollout/groups"] == rounds * SPEC.prompts_per_step
     assert found["rollout/refills"] == SPEC.max_refills
@@ -156,7 +164,7 @@ def test_a08_a09_rewards_that_are_missing_are_counted_and_left_out():
             group(Verdict(None, False), Verdict(None, False), Verdict(0.5, False, "c", error="broken")),
         ]
     )
-    found = rollout.metrics()
+    found = rollout.metrics({})
     assert found["rollout/not_judged"] == 3
     assert found["rollout/verifier_errors"] == 1
     assert found["reward/mean"] == pytest.approx(0.5)
@@ -169,7 +177,7 @@ def test_a08_a09_rewards_that_are_missing_are_counted_and_left_out():
 @pytest.mark.parametrize("sampled", [[], [group(Verdict(None, False), Verdict(None, False))]])
 def test_a09_nothing_judged_gives_finite_metrics(sampled):
     """A-09."""
-    assert all(math.isfinite(x) for x in Rollout(sampled=sampled).metrics().values())
+    assert all(math.isfinite(x) for x in Rollout(sampled=sampled).metrics({}).values())
 
 
 def test_a07_equal_float_rewards_count_as_collapsed():
@@ -187,7 +195,7 @@ def test_metrics_by_hand():
         requests=4,
         refills=2,
     )
-    assert rollout.metrics() == {
+    assert rollout.metrics({}) == {
         "rollout/groups": 2,
         "rollout/groups_trained": 0,
         "rollout/groups_failed": 0,
@@ -199,6 +207,7 @@ def test_metrics_by_hand():
         "reward/std": 0.5,
         "reward/correct": 0.75,
         "rollout/acr": 0.5,
+        "rollout/acr_effective": 0.5,
         "rollout/length_tokens": 11 / 4,
         "rollout/truncated_share": 0.5,
         "rollout/unparseable_share": 0.25,
@@ -235,14 +244,18 @@ def test_b23_lengths_are_tokens_after_truncation():
     """B-23: text of several bytes a character, cut inside one; characters do not count."""
     spec = SPEC.model_copy(update={"max_completion_length": 5})
     tokenizer = byte_tokenizer()
-    rollout = collector(Watched("日本語", tokenizer), tokenizer=tokenizer).fill(
-        Supply(make_prompts(3)).take, spec, 1, everything
+    rollout = fill(
+        collector(Watched("日本語", tokenizer), tokenizer=tokenizer),
+        Supply(make_prompts(3)).take,
+        spec,
+        1,
+        everything,
     )
     (text,) = {s.text for g in rollout.groups for s in g.samples}
     assert text.startswith("日")
     assert "本" not in text
-    assert rollout.metrics()["rollout/length_tokens"] == 5
-    assert rollout.metrics()["rollout/truncated_share"] == 1.0
+    assert rollout.metrics({})["rollout/length_tokens"] == 5
+    assert rollout.metrics({})["rollout/truncated_share"] == 1.0
     assert rollout.tokens == 5 * rollout.requests
     assert GroupStats.of(rollout.groups, 5).length_PG.unique().tolist() == [5]
 
@@ -336,3 +349,107 @@ def test_b26_no_column_of_a_batch_shares_its_memory():
             assert torch.equal(column.view(-1)[1:], before.view(-1)[1:]), name
         pairs = pairwise(sorted(c.data_ptr() for c in columns.values()))
         assert all(one != other for one, other in pairs)
+
+
+def cut(trained, P, probes=False, **counts):
+    """Cut a rollout of groups 0, 1, ... of which those at True are trained; return their numbers."""
+    sampled = [group(Verdict(float(i), False)) for i in range(len(trained))]
+    groups = [g for g, good in zip(sampled, trained, strict=True) if good]
+    asked = [group(Verdict(-g.samples[0].verdict.reward, False)) for g in groups]
+    steps = Rollout(groups, sampled, asked if probes else [], **counts).steps(P)
+
+    def numbers(groups):
+        return [int(g.samples[0].verdict.reward) for g in groups]
+
+    return steps, [(numbers(s.groups), numbers(s.sampled), numbers(s.probes)) for s in steps]
+
+
+def test_a_rollout_is_cut_into_steps_by_hand():
+    """A refused group stays with the step that was being filled, or had just been."""
+    _, found = cut([0, 1, 1, 0, 1, 0, 1, 0], 2, probes=True)
+    assert found == [([1, 2], [0, 1, 2, 3], [-1, -2]), ([4, 6], [4, 5, 6, 7], [-4, -6])]
+    assert cut([1, 1, 1], 2)[1] == [([0, 1], [0, 1], []), ([2], [2], [])]
+    assert cut([0, 0], 2)[1] == [([], [0, 1], [])]
+    assert cut([], 2)[1] == [([], [], [])]
+
+
+def test_what_a_rollout_took_stays_with_its_first_step():
+    counts = {
+        "tokens": 7,
+        "requests": 5,
+        "failed_groups": 2,
+        "refills": 1,
+        "generate_s": 0.5,
+        "judge_s": 0.25,
+    }
+    first, second = cut([1, 1], 1, **counts)[0]
+    assert {name: getattr(first, name) for name in counts} == counts
+    assert {name: getattr(second, name) for name in counts} == dict.fromkeys(counts, 0)
+
+
+@given(st.lists(st.booleans(), max_size=12), st.integers(1, 4), st.booleans())
+def test_nothing_is_lost_and_nothing_moves_when_a_rollout_is_cut(trained, P, probes):
+    _, found = cut(trained, P, probes)
+    assert [i for _, sampled, _ in found for i in sampled] == list(range(len(trained)))
+    assert [i for groups, _, _ in found for i in groups] == [i for i, good in enumerate(trained) if good]
+    assert all(len(groups) == P for groups, _, _ in found[:-1])
+    for groups, _, asked in found:
+        assert asked == ([-i for i in groups] if probes else [])
+
+
+def test_a_repaired_group_counts_as_collapsed_but_not_in_the_effective_rate():
+    """ACR 2/3 raw; 1/3 once one of the two equal groups has advantages."""
+    equal, other = (group(Verdict(0.0, False), Verdict(0.0, False)) for _ in range(2))
+    mixed_ = group(Verdict(1.0, True), Verdict(0.0, False))
+    rollout = Rollout(groups=[equal, other, mixed_], sampled=[equal, other, mixed_])
+    found = rollout.metrics({id(equal): [-0.5, -0.5], id(other): [0.0, 0.0], id(mixed_): [1.0, -1.0]})
+    assert (found["rollout/acr"], found["rollout/acr_effective"]) == (
+        pytest.approx(2 / 3),
+        pytest.approx(1 / 3),
+    )
+
+
+def test_a_probe_asks_before_and_for_the_same_prompts():
+    """Purpose, number and base temperature are its own; group and probe lie at the same place."""
+
+    class Heated(Plan):
+        probe_samples = 3
+
+        def temperatures(self, prompts, probes):
+            assert [len(g.samples) for g in probes] == [3] * prompts
+            return [[0.5 + p] * SPEC.group_size for p in range(prompts)]
+
+    engine, supply = Watched(mixed), Supply(make_prompts(9))
+    plan = Heated(supply.take, lambda groups: [g.prompt.uid != "toy:1" for g in groups])
+    rollout = collector(engine).fill(plan, Sampling.of(SPEC), 1, 3, 3)
+    assert [(r.ids, r.temperature) for r in engine.asked[:9]] == [
+        (p.ids, 1.0) for p in supply.prompts[:3] for _ in range(3)
+    ]
+    assert [r.temperature for r in engine.asked[9 : 9 + 12]] == [0.5] * 4 + [1.5] * 4 + [2.5] * 4
+    assert [g.prompt.uid for g in rollout.groups] == ["toy:0", "toy:2", "toy:3"]
+    assert [g.prompt.uid for g in rollout.probes] == ["toy:0", "toy:2", "toy:3"]
+    assert rollout.requests == len(engine.asked) == 4 * (3 + 4)
+    assert len({r.seed for r in engine.asked}) == len(engine.asked)
+    assert [[s.temperature for s in g.samples] for g in rollout.groups] == [[0.5] * 4, [2.5] * 4, [0.5] * 4]
+
+
+def test_a_probe_whose_group_failed_goes_with_it():
+    """A-16 with a probe: what is left is still one probe a group."""
+
+    class Probing(Plan):
+        probe_samples = 2
+
+    lost = []
+
+    def script(request):
+        if request.index == 5 and len(engine.asked) > 6 and not lost:
+            lost.append(request)
+            return RuntimeError("lost")
+        return "yes"
+
+    engine = Watched(script)
+    plan = Probing(Supply(make_prompts(9)).take, everything)
+    rollout = collector(engine).fill(plan, Sampling.of(SPEC), 1, 3, 3)
+    uids = ["toy:0", "toy:2", "toy:3"]
+    assert lost and rollout.failed_groups == 1
+    assert [g.prompt.uid for g in rollout.groups] == [g.prompt.uid for g in rollout.probes] == uids

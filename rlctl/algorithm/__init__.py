@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,6 +13,8 @@ from rlctl.algorithm.admit import AnyAdmit, Everything
 from rlctl.algorithm.advantage import AnyAdvantage, ZScore
 from rlctl.algorithm.aggregate import Aggregate, token_weights
 from rlctl.algorithm.clip import AnyClip, Fixed
+from rlctl.algorithm.control import AnyControl
+from rlctl.algorithm.control.probe import ProbeSpec
 from rlctl.algorithm.correction import AnyCorrection, Correction, NoCorrection
 from rlctl.algorithm.kl import Estimator, divergence
 from rlctl.algorithm.presets import DEFAULT, PRESETS
@@ -20,12 +22,14 @@ from rlctl.algorithm.reweight import AnyReweight
 from rlctl.algorithm.shaping import AnyShaping
 from rlctl.algorithm.staging import Staging
 from rlctl.algorithm.surrogate import AnySurrogate, Clipped
+from rlctl.algorithm.veto import AnyVeto
 from rlctl.spec import Seq, Spec, overlay
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from rlctl.batch import Batch, Credit, GroupStats
+    from rlctl.types import Group
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Objective:
 
     gain_BT: Tensor
     clipped_BT: Tensor  # bool: where the clip changed the gradient
+    vetoed_BT: Tensor  # bool: left out of the gain
     kl_BT: Tensor | None  # detached estimate against the reference, if it takes part
 
 
@@ -48,17 +53,24 @@ class Algorithm(Spec):
     level: Literal["token", "sequence"] = Field("token", description="where the ratio is formed")
     clip: AnyClip = Field(Fixed(), description="bounds of the ratio, as distances from 1")
     surrogate: AnySurrogate = Field(Clipped(), description="what the update raises, token by token")
-    veto: None = Field(None, description="tokens left out of the loss; null is the only choice for now")
+    veto: AnyVeto | None = Field(None, description="tokens of negative advantage left out of the gain")
     aggregate: Aggregate = Field("sequence", description="how the gains of tokens are averaged")
     kl: float = Field(0.0, ge=0, description="weight of the divergence from the reference; alias `beta`")
+    kl_negative: float | None = Field(
+        None, ge=0, description="that weight in rows of negative advantage; null: the same"
+    )
     kl_estimator: Estimator = Field("k3", description="how that divergence is estimated")
+    kl_aggregate: Aggregate | None = Field(
+        None, description="how the divergence is averaged; null: as `aggregate`"
+    )
     entropy_coef: float = Field(0.0, description="weight of the policy's entropy as a bonus")
     correction: AnyCorrection = Field(Correction(), description="repair of the engine's gap to the learner")
     staging: Staging = Field(Staging(), description="how often a step's rollouts are used")
-    probe: None = Field(None, description="samples drawn before a step; null is the only choice for now")
-    control: Annotated[tuple[()], Field(strict=False)] = Field(
-        (), description="controllers that keep state; empty for now"
+    ratio_temperature: Literal["sampling", "one"] = Field(
+        "sampling", description="of the log-probs in the ratio: the row's own, or 1"
     )
+    probe: ProbeSpec | None = Field(None, description="samples drawn before a step, for controllers")
+    control: Seq[AnyControl] = Field((), description="controllers, which keep a state")
 
     @model_validator(mode="before")
     @classmethod
@@ -95,22 +107,34 @@ class Algorithm(Spec):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What must be computed beside the policy's log-probs: old_logp, ref_logp, entropy."""
-        wanted = {
-            "old_logp": self.staging.updates > 1,
-            "ref_logp": self.kl > 0,
-            "entropy": self.entropy_coef != 0,
-        }
-        return frozenset(name for name, needed in wanted.items() if needed)
+        """What is computed beside the update: old_logp, ref_logp, entropy, entropy_t1, logp_after."""
+        stages = (*self.reweight, *self.control, *((self.veto,) if self.veto else ()))
+        wanted = frozenset[str]().union(*(stage.needs for stage in stages))
+        stale = {"old_logp"} if self.staging.stale else set()
+        return wanted | stale | ({"ref_logp"} if self.restrained else set())
+
+    @property
+    def restrained(self) -> bool:
+        """Whether the divergence from the reference takes part."""
+        return self.kl > 0 or bool(self.kl_negative)
 
     @property
     def skips_zero_rows(self) -> bool:
         """Whether a row of advantage 0 has no gradient, so that its forward pass can be left out."""
-        return self.kl == 0 and self.entropy_coef == 0
+        return not self.restrained and self.entropy_coef == 0
 
     def without_correction(self) -> Algorithm:
         """Return the same row for an engine that is the learner's own program."""
         return self.model_copy(update={"correction": NoCorrection()})
+
+    def pack(self, groups: Sequence[Group], stats: GroupStats) -> Batch:
+        """Lay groups out as rows, at the temperature that ratios are formed at."""
+        from rlctl.batch import pack
+
+        batch = pack(groups, stats)
+        if self.ratio_temperature == "sampling":
+            return batch
+        return batch.with_(temperature_B=batch.temperature_B.new_ones(len(batch)))
 
     def credit(self, stats: GroupStats) -> Credit:
         """Decide advantages and clip bounds, float64, P x G. A row not judged takes no part."""
@@ -118,15 +142,30 @@ class Algorithm(Spec):
 
         for shape in self.shaping:
             stats = shape(stats)
-        advantage_PG = self.advantage(stats.reward_PG)
+        advantage_PG = self.advantage(stats)
+        factor_PG = advantage_PG.new_ones(advantage_PG.shape)
         for factor in self.reweight:
-            advantage_PG = advantage_PG * factor(stats)
-        low_PG, high_PG = self.clip(stats)
-        return Credit(advantage_PG, low_PG, high_PG, keep_PG=stats.keep_PG & ~stats.reward_PG.isnan())
+            factor_PG = factor_PG * factor(stats)
+        advantage_PG = advantage_PG * factor_PG
+        low_PG, high_PG, price_PG = self.clip(stats, advantage_PG)
+        return Credit(
+            advantage_PG,
+            low_PG,
+            high_PG,
+            keep_PG=stats.keep_PG & ~stats.reward_PG.isnan(),
+            price_PG=advantage_PG.new_zeros(advantage_PG.shape) if price_PG is None else price_PG,
+            factor_PG=factor_PG if self.reweight else None,
+        )
 
     def weigh(self, batch: Batch, max_length: int) -> Batch:
         """Fill `weight_BT` for one optimiser step: `batch` is the whole minibatch, zero rows included."""
-        return batch.with_(weight_BT=token_weights(self.aggregate, batch.mask_BT, max_length))
+        mask_BT, group_B = batch.mask_BT, batch.group_B
+        weight_BT = token_weights(self.aggregate, mask_BT, group_B, max_length)
+        if not self.restrained or self.kl_aggregate is None:
+            return batch.with_(weight_BT=weight_BT)
+        kl_weight_BT = token_weights(self.kl_aggregate, mask_BT, group_B, max_length)
+        scale_BT = (kl_weight_BT / weight_BT).where(batch.mask_BT, 0.0)
+        return batch.with_(weight_BT=weight_BT, kl_scale_BT=scale_BT)
 
     def objective(self, logp_BT: Tensor, entropy_BT: Tensor | None, batch: Batch) -> Objective:
         """Return the gain of every token; differentiable in `logp_BT` and `entropy_BT`.
@@ -136,24 +175,39 @@ class Algorithm(Spec):
         mask_BT = batch.mask_BT
         logp_BT = logp_BT.where(mask_BT, 0.0)
         old_BT = logp_BT.detach() if batch.old_logp_BT is None else batch.old_logp_BT.where(mask_BT, 0.0)
-        ratio_BT = self._ratio(logp_BT - old_BT, batch.length_B)
+        log_ratio_BT = (logp_BT - old_BT).clamp(-20, 20)  # exp of more has no use but overflow
+        ratio_BT = self._ratio(log_ratio_BT, batch.length_B)
         gain_BT, clipped_BT = self.surrogate(ratio_BT, logp_BT, batch)
         gain_BT = gain_BT * self.correction(old_BT - batch.engine_logp_BT.where(mask_BT, 0.0))
+        vetoed_BT = mask_BT & False
+        if self.veto:
+            factor_BT = self.veto(log_ratio_BT.detach(), batch)
+            gain_BT, vetoed_BT = gain_BT * factor_BT, (factor_BT == 0) & mask_BT
         kl_BT = None
-        if self.kl > 0:
-            assert batch.ref_logp_BT is not None, "kl > 0 needs ref_logp_BT"
-            ref_BT = batch.ref_logp_BT.where(mask_BT, 0.0)
-            kl_BT = divergence(self.kl_estimator, logp_BT, ref_BT, ratio_BT)
-            gain_BT = gain_BT - self.kl * kl_BT
+        if self.restrained:
+            kl_BT = self._divergence(logp_BT, ratio_BT, batch)
+            gain_BT = gain_BT - self._kl_weight(batch) * kl_BT
             kl_BT = kl_BT.detach()
         if self.entropy_coef:
             assert entropy_BT is not None, "entropy_coef needs entropy_BT"
             gain_BT = gain_BT + self.entropy_coef * entropy_BT.where(mask_BT, 0.0)
-        return Objective(gain_BT.where(mask_BT, 0.0), clipped_BT & mask_BT, kl_BT)
+        return Objective(gain_BT.where(mask_BT, 0.0), clipped_BT & mask_BT & ~vetoed_BT, vetoed_BT, kl_BT)
+
+    def _divergence(self, logp_BT: Tensor, ratio_BT: Tensor, batch: Batch) -> Tensor:
+        assert batch.ref_logp_BT is not None, "kl > 0 needs ref_logp_BT"
+        ref_BT = batch.ref_logp_BT.where(batch.mask_BT, 0.0)
+        return divergence(self.kl_estimator, logp_BT, ref_BT, ratio_BT)
+
+    def _kl_weight(self, batch: Batch) -> Tensor:
+        """Weight of each token's divergence, in units of its weight in the loss."""
+        weight_BT = batch.engine_logp_BT.new_full(batch.mask_BT.shape, self.kl)
+        if self.kl_negative is not None:
+            negative_B1 = batch.advantage_B[:, None] < 0
+            weight_BT = weight_BT.masked_fill(negative_B1, self.kl_negative)
+        return weight_BT if batch.kl_scale_BT is None else weight_BT * batch.kl_scale_BT
 
     def _ratio(self, log_ratio_BT: Tensor, length_B: Tensor) -> Tensor:
         """Form the ratio a token, or the geometric mean of a row's (2507.18071) at each of its tokens."""
-        log_ratio_BT = log_ratio_BT.clamp(-20, 20)  # exp of more has no use but overflow
         if self.level == "token":
             return log_ratio_BT.exp()
         mean_B1 = log_ratio_BT.sum(1, keepdim=True) / length_B[:, None].clamp(min=1)

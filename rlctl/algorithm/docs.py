@@ -14,6 +14,7 @@ from typing import Any, get_args
 from rlctl.algorithm import Algorithm
 from rlctl.algorithm.aggregate import token_weights
 from rlctl.algorithm.kl import divergence
+from rlctl.algorithm.notes import NOT_BUILT, NOTES, Note
 from rlctl.algorithm.presets import PRESETS
 from rlctl.spec import Spec
 
@@ -60,9 +61,23 @@ def render() -> str:
         *defaults,
         "```",
         "",
-        "## The stages",
+        "## The rows",
     ]
-    return "\n".join([HEAD, *rows, *spelled, *_stages()]) + "\n"
+    return "\n".join([HEAD, *rows, *spelled, *_rows(), "", "## The stages", *_stages()]) + "\n"
+
+
+def _rows() -> Iterator[str]:
+    for name, row in PRESETS.items():
+        yield from ("", f"### `{name}`: {row.title}", "", *_note(NOTES[name]))
+    yield from ("", "### Not built", "")
+    yield from (f"* {name}: {why}." for name, why in NOT_BUILT.items())
+
+
+def _note(note: Note) -> Iterator[str]:
+    yield note.formula
+    yield ""
+    labels = {"Known": note.sure, "Ours": note.ours, "Mind": note.caution}
+    yield from (f"* {label}: {text}" for label, text in labels.items() if text)
 
 
 def _stages() -> Iterator[str]:

@@ -18,15 +18,24 @@ if TYPE_CHECKING:
 
 
 class Clipped(Spec):
-    """min(r A, clip(r) A): no gradient once the ratio left its bounds in the direction of A (1707.06347)."""
+    """min(r A, clip(r) A): no gradient once the ratio left its bounds in the direction of A (1707.06347).
+
+    `dual` c, above 1: a negative A gives no less than c A, whatever r is (dual clip, 1912.09729).
+    """
 
     kind: Literal["clipped"] = "clipped"
+    dual: float | None = Field(None, gt=1)
 
     def __call__(self, ratio_BT: Tensor, logp_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the gain and where it was clipped, B x T."""
         A_B1 = batch.advantage_B[:, None]
         free_BT, bound_BT = ratio_BT * A_B1, _clip(ratio_BT, batch) * A_B1
-        return free_BT.minimum(bound_BT), bound_BT < free_BT
+        gain_BT, clipped_BT = free_BT.minimum(bound_BT), bound_BT < free_BT
+        if self.dual is None:
+            return gain_BT, clipped_BT
+        least_BT = (self.dual * A_B1).expand_as(gain_BT)
+        beyond_BT = (A_B1 < 0) & (gain_BT < least_BT)
+        return least_BT.where(beyond_BT, gain_BT), clipped_BT | beyond_BT
 
 
 class ClippedWeight(Spec):
@@ -70,8 +79,22 @@ class Reinforce(Spec):
         return batch.advantage_B[:, None] * logp_BT, batch.mask_BT & False
 
 
+class Priced(Spec):
+    """r (A - lambda sg(log r)): the pull fades as r nears exp(A / lambda), with lambda of the clip `dual`.
+
+    Our reading of QUATRO's stabiliser (2602.04620), whose formula is not published.
+    """
+
+    kind: Literal["priced"] = "priced"
+
+    def __call__(self, ratio_BT: Tensor, logp_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the gain and where it was clipped, B x T."""
+        pull_BT = batch.advantage_B[:, None] - batch.price_B[:, None] * ratio_BT.detach().log()
+        return ratio_BT * pull_BT, batch.mask_BT & False
+
+
 def _clip(ratio_BT: Tensor, batch: Batch) -> Tensor:
     return ratio_BT.clamp(1 - batch.clip_low_B[:, None], 1 + batch.clip_high_B[:, None])
 
 
-AnySurrogate = Annotated[Clipped | ClippedWeight | SoftGate | Reinforce, Field(discriminator="kind")]
+AnySurrogate = Annotated[Clipped | ClippedWeight | SoftGate | Reinforce | Priced, Field(discriminator="kind")]

@@ -59,6 +59,7 @@ class VllmEngine:
         self._vllm = vllm
         self._eos_ids = sorted(policy.eos_ids)
         self._sleeps = spec.sleep and torch.cuda.is_available()
+        self._asleep = False
         self._adapter: Any = None  # LoRARequest of the current version
         self._count = 0  # of calls, so that no request's name comes twice
         self._names = {name for name, _ in policy.base()}  # of all weights that the model is made of
@@ -87,6 +88,7 @@ class VllmEngine:
             RunError: the engine died.
         """
         vllm, engine = self._vllm, self._engine
+        self._wake()
         if not engine.reset_prefix_cache():
             raise RunError("vLLM's cache still holds an earlier call", AGAIN)
         self._count += 1
@@ -115,6 +117,7 @@ class VllmEngine:
         Raises:
             RunError: not all of them are what the engine's model is made of.
         """
+        self._wake()
         if self.swaps:
             self._swap(weights)
         else:
@@ -123,14 +126,20 @@ class VllmEngine:
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Lend the card's memory; the weights wait in main memory (level 1: level 2 drops them)."""
-        if not self._sleeps:
-            yield
-            return
-        self._engine.sleep(1)
+        """Lend the card's memory; the weights wait in main memory (level 1: level 2 drops them).
+
+        It is taken back when the engine is needed: several uses of the learner in a row cost one sleep.
+        """
+        if self._sleeps and not self._asleep:
+            self._engine.sleep(1)
+            self._asleep = True
         yield
-        torch.cuda.empty_cache()  # what the learner no longer uses
-        self._engine.wake_up()
+
+    def _wake(self) -> None:
+        if self._asleep:
+            torch.cuda.empty_cache()  # what the learner no longer uses
+            self._engine.wake_up()
+            self._asleep = False
 
     def close(self) -> None:
         """End the engine and its workers, if it has any."""

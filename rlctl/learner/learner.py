@@ -29,6 +29,7 @@ class Objective(Protocol):
 
     gain_BT: Tensor
     clipped_BT: Tensor
+    vetoed_BT: Tensor
     kl_BT: Tensor | None
 
 
@@ -80,13 +81,21 @@ class Learner:
         return self.spec.learning_rate * self.spec.factor(step, self.total_steps)
 
     def score(self, batch: Batch, needs: frozenset[str]) -> Batch:
-        """Fill `old_logp_BT` and `ref_logp_BT` as needed, under the current weights, without gradient."""
-        if "old_logp" in needs:
-            batch = batch.with_(old_logp_BT=self._score(self.module, batch))
+        """Fill `old_logp_BT`, `ref_logp_BT`, `entropy_BT`, `entropy_t1_BT` as needed, without gradient."""
+        columns: dict[str, Tensor] = {}
+        if needs & {"old_logp", "entropy"}:
+            columns["old_logp_BT"], columns["entropy_BT"] = self._score(self.module, batch)
+        if "entropy_t1" in needs:
+            one_B = torch.ones_like(batch.temperature_B)
+            same = "entropy_BT" in columns and torch.equal(batch.temperature_B, one_B)
+            entropy_BT = None if same else self._score(self.module, batch.with_(temperature_B=one_B))[1]
+            columns["entropy_t1_BT"] = columns["entropy_BT"].clone() if entropy_BT is None else entropy_BT
+        if "entropy" not in needs:
+            columns.pop("entropy_BT", None)
         if "ref_logp" in needs:
             with self.module.disable_adapter() if self.adapter else nullcontext():
-                batch = batch.with_(ref_logp_BT=self._score(self.frozen or self.module, batch))
-        return batch
+                columns["ref_logp_BT"], _ = self._score(self.frozen or self.module, batch)
+        return batch.with_(**columns)
 
     def update(
         self,
@@ -187,15 +196,17 @@ class Learner:
     def _casting(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext()
 
-    def _score(self, module: Any, batch: Batch) -> Tensor:
+    def _score(self, module: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         logp_BT = torch.zeros(batch.mask_BT.shape, dtype=torch.float64)
+        entropy_BT = torch.zeros_like(logp_BT)
         index = torch.arange(len(batch))[batch.mask_BT.any(1).cpu()]
         module.eval()
         for micro in batch.with_(group_B=torch.arange(len(batch))).rows(index).micro(self.micro_tokens):
             with torch.no_grad(), self._casting():
-                scored, _ = token_logps(module, micro.to(self.device))
-            logp_BT[micro.group_B, : scored.shape[1]] = scored.cpu().to(logp_BT.dtype)
-        return logp_BT
+                scored = token_logps(module, micro.to(self.device))
+            for column_BT, found in zip((logp_BT, entropy_BT), scored, strict=True):
+                column_BT[micro.group_B, : found.shape[1]] = found.cpu().double()
+        return logp_BT, entropy_BT
 
     def _backward(self, micro: Batch, gain: Gain) -> Report:
         with self._casting():

@@ -39,6 +39,7 @@ class Report:
         sums = report.sums
         sums["tokens"] = float(mask_BT.sum())
         sums["clipped"] = float(clipped_BT.sum())
+        sums["vetoed"] = float(objective.vetoed_BT.sum())
         sums["entropy"] = float(entropy_BT.detach()[mask_BT].sum())
         sums["mismatch"] = float(gap_BT.abs().sum())
         sums["mismatch_kl"] = float(((-gap_BT).exp() - 1 + gap_BT).sum())
@@ -74,6 +75,7 @@ class Report:
             "train/loss": self.loss / updates,
             "train/grad_norm": sum(self.grad_norms) / updates,
             "train/clip_share": self.sums["clipped"] / tokens,
+            "train/vetoed_share": self.sums["vetoed"] / tokens,
             "train/entropy": self.sums["entropy"] / tokens,
             "mismatch/mean": self.sums["mismatch"] / tokens,
             "mismatch/max": self.mismatch_max,

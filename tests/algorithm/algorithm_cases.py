@@ -5,24 +5,32 @@ Token ids are unique over the batch: theta[id] is the log-prob of that very toke
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlctl.algorithm import Algorithm
+from rlctl.algorithm.control import Controls
 from rlctl.algorithm.presets import PRESETS
-from rlctl.batch import Batch, GroupStats, pack
+from rlctl.batch import Batch, GroupStats
 from rlctl.types import Completion, Group, Prompt, Sample, Verdict
 
 MAX_LENGTH = 10
 NAMES = list(PRESETS)
 FOCAL = {"reweight": [{"kind": "focal", "gamma": 0.5}]}
-VARIANTS = [{"preset": name, **more} for name in NAMES for more in ({}, FOCAL)]
+# Settings under which what a row adds takes part in the toy problem.
+LIVELY: list[dict[str, Any]] = [
+    {"preset": "avspo", "control": [{"kind": "collapse", "threshold": 0.0, "rate": 0.0}]},
+    {"preset": "codapo", "surrogate": {"dual": 1.2}},
+    {"preset": "mu_grpo", "veto": {"threshold": 0.8}},
+    {"preset": "gapo", "clip": {"form": "exact"}},
+    {"preset": "mdp", "advantage": {"goal": "moving", "goal_std": "code"}},
+]
+VARIANTS = [{"preset": name, **more} for name in NAMES for more in ({}, FOCAL)] + LIVELY
 
 
 def algorithm(spec: Any) -> Algorithm:
@@ -30,7 +38,13 @@ def algorithm(spec: Any) -> Algorithm:
 
 
 def label(spec: dict[str, Any]) -> str:
-    return spec["preset"] + ("+focal" if "reweight" in spec else "")
+    more = set(spec) - {"preset"}
+    return spec["preset"] + ("+focal" if "reweight" in more else "+" + min(more) if more else "")
+
+
+def anchored(spec: dict[str, Any]) -> bool:
+    """Whether a constant added to every reward means something, since a fixed goal is there to compare."""
+    return algorithm(spec).advantage.kind == "dual_anchor"
 
 
 def stats(reward: list[list[float]], **columns: Any) -> GroupStats:
@@ -61,7 +75,10 @@ class Row:
 
 @dataclass
 class Problem:
-    """P groups of G completions, and log-probs of every token under four policies."""
+    """P groups of G completions, and log-probs of every token under four policies.
+
+    `entropy` is made up, and so are the rewards of a probe, which has groups of its own.
+    """
 
     rows: list[Row]
     G: int
@@ -69,6 +86,8 @@ class Problem:
     old: Tensor
     ref: Tensor
     engine: Tensor
+    entropy: Tensor
+    probed: list[list[float]]
 
     def groups(self, order: list[int] | None = None, shift: float = 0.0) -> list[Group]:
         """Judged groups; `order` permutes the members of each, `shift` is added to every reward."""
@@ -89,11 +108,42 @@ class Problem:
         finish = "length" if row.length >= MAX_LENGTH else "stop"
         return Sample(Completion(0, ids, logps, finish), "", verdict, 1.0)
 
+    def probes(self) -> list[Group]:
+        """Groups of a probe: their texts vote for their rewards."""
+        return [
+            Group(
+                Prompt(uid=f"toy:{p}", messages=(("user", "?"),), gold="", ids=(1,)),
+                tuple(
+                    Sample(
+                        Completion(g, (), (), "stop"), f"#### {reward}", Verdict(reward, reward == 1.0), 1.0
+                    )
+                    for g, reward in enumerate(rewards)
+                ),
+            )
+            for p, rewards in enumerate(self.probed)
+        ]
+
+    def scored(self, row: Algorithm, groups: list[Group]) -> Batch:
+        """Rows of `groups` with every column that a learner can fill."""
+        batch = row.pack(groups, GroupStats.of(groups, MAX_LENGTH))
+        return batch.with_(
+            old_logp_BT=self.old[batch.tokens_BT],
+            ref_logp_BT=self.ref[batch.tokens_BT],
+            entropy_BT=self.entropy[batch.tokens_BT],
+            entropy_t1_BT=self.entropy[batch.tokens_BT],
+        )
+
+    def tuned(self, row: Algorithm, batch: Batch, groups: list[Group]) -> GroupStats:
+        """Statistics of scored rows after the controllers' first step."""
+        known = GroupStats.of(groups, MAX_LENGTH).scored(batch)
+        probe = row.probe.measure(self.probes()[: len(groups)]) if row.probe else None
+        return Controls(row.control, seed=0).tune(known, probe)
+
     def batch(self, row: Algorithm, groups: list[Group] | None = None) -> Batch:
+        """Rows with an algorithm's decisions, made in the order of a training step."""
         groups = groups or self.groups()
-        known = GroupStats.of(groups, MAX_LENGTH)
-        batch = pack(groups, known, row.credit(known))
-        return batch.with_(old_logp_BT=self.old[batch.tokens_BT], ref_logp_BT=self.ref[batch.tokens_BT])
+        batch = self.scored(row, groups)
+        return batch.credited(row.credit(self.tuned(row, batch, groups)))
 
     def gradient(self, row: Algorithm, parts: list[Batch]) -> tuple[Tensor, Tensor]:
         """Loss and gradient of parts that were weighed together."""
@@ -124,7 +174,9 @@ def problem(seed: int = 0, P: int = 4, G: int = 4, length: int | None = None) ->
     torch.manual_seed(seed)
     base = -torch.rand(start, dtype=torch.float64) * 2 - 0.1
     drift = [torch.randn(start, dtype=torch.float64) * scale for scale in (0.3, 0.5, 0.5)]
-    return Problem(rows, G, base, *(base + d for d in drift))
+    entropy = torch.rand(start, dtype=torch.float64) * 2 + 0.1
+    probed = [[rng.choice([0.0, 0.25, 1.0]) for _ in range(G)] for _ in range(P)]
+    return Problem(rows, G, base, *(base + d for d in drift), entropy, probed)
 
 
 def chunks(batch: Batch, size: int) -> Iterator[Batch]:
@@ -133,61 +185,11 @@ def chunks(batch: Batch, size: int) -> Iterator[Batch]:
         yield batch.rows(index)
 
 
-# The losses a second way: plain numbers, loops, and the derivative by hand.
-
-
-def loops_advantages(name: str, rewards: list[float]) -> list[float]:
-    n = len(rewards)
-    mean = sum(rewards) / n
-    if max(rewards) - min(rewards) < 1e-9:
-        return [0.0] * n
-    if name == "rloo":
-        return [r - (sum(rewards) - r) / (n - 1) for r in rewards]
-    scale = math.sqrt(sum((r - mean) ** 2 for r in rewards) / (n - 1)) + 1e-6
-    return [(r - mean) / (1.0 if name == "dr_grpo" else scale) for r in rewards]
-
-
-def loops_gain(name: str, A: float, ratio: float, logp: float) -> tuple[float, float]:
-    """Gain of one token and its derivative by the log-prob (for GSPO by the mean log-prob of the row)."""
-    if name == "cispo":
-        weight = min(ratio, 5.0)
-        return weight * A * logp, weight * A
-    if name == "sapo":
-        tau = 1.0 if A > 0 else 1.05
-        gate = 1 / (1 + math.exp(-tau * (ratio - 1)))
-        return 4 / tau * gate * A, 4 * gate * (1 - gate) * ratio * A
-    if name == "rloo":
-        return A * logp, A
-    low, high = {"dapo": (0.2, 0.28), "gspo": (3e-4, 4e-4)}.get(name, (0.2, 0.2))
-    held = min(max(ratio, 1 - low), 1 + high)
-    return (ratio * A, ratio * A) if ratio * A <= held * A else (held * A, 0.0)
-
-
-def loops_loss(name: str, gamma: float | None, toy: Problem) -> tuple[float, list[float]]:
-    """Loss of the whole problem and its derivative by every log-prob."""
-    theta, old, engine = toy.theta.tolist(), toy.old.tolist(), toy.engine.tolist()
-    loss, slope = 0.0, [0.0] * len(theta)
-    tokens = sum(row.length for row in toy.rows)
-    for first in range(0, len(toy.rows), toy.G):
-        group = toy.rows[first : first + toy.G]
-        rewards = [float(row.reward or 0) for row in group]
-        factor = (1 - sum(r >= 0.5 for r in rewards) / toy.G) ** gamma if gamma is not None else 1.0
-        if name == "dapo":  # the last fifth of the limit costs up to 1
-            soft = MAX_LENGTH * 4 // 5
-            rewards = [
-                r + min(0.0, (soft - row.length) / (MAX_LENGTH - soft))
-                for r, row in zip(rewards, group, strict=True)
-            ]
-        for row, A in zip(group, loops_advantages(name, rewards), strict=True):
-            ids = range(row.start, row.start + row.length)
-            n, T = len(toy.rows), row.length
-            share = {"dapo": tokens, "cispo": tokens, "dr_grpo": n * MAX_LENGTH, "rloo": n}.get(name, n * T)
-            sequence_ratio = math.exp(sum(theta[i] - old[i] for i in ids) / T)
-            for i in ids:
-                ratio = sequence_ratio if name == "gspo" else math.exp(theta[i] - old[i])
-                gain, by_logp = loops_gain(name, A * factor, ratio, theta[i])
-                gap = min(math.exp(old[i] - engine[i]), 2.0)
-                loss -= gap * gain / share
-                for j in ids if name == "gspo" else [i]:
-                    slope[j] -= gap * by_logp / share / (T if name == "gspo" else 1)
-    return loss, slope
+def padded(batch: Batch, extra: int, fill: float) -> Batch:
+    """The same rows with `extra` more columns of padding, `fill` wherever a number may stand."""
+    columns = {}
+    for name in (f.name for f in fields(batch) if f.name.endswith("_BT")):
+        if (column := getattr(batch, name)) is not None:
+            value = fill if column.is_floating_point() else 0
+            columns[name] = torch.nn.functional.pad(column, (0, extra), value=value)
+    return batch.with_(**columns)

@@ -1,15 +1,18 @@
 import pytest
 import torch
 from algorithm_cases import (
+    LIVELY,
     MAX_LENGTH,
     NAMES,
     VARIANTS,
     algorithm,
+    anchored,
     chunks,
     label,
-    loops_loss,
+    padded,
     problem,
 )
+from algorithm_loops import loops_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,12 +24,18 @@ TIGHT = {"rtol": 0, "atol": 1e-10}
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_row_equals_its_formula_in_loops(spec, seed):
     toy = problem(seed)
-    gamma = spec["reweight"][0]["gamma"] if "reweight" in spec else None
     loss, slope = toy.whole(algorithm(spec))
-    loss_by_loops, slope_by_loops = loops_loss(spec["preset"], gamma, toy)
+    loss_by_loops, slope_by_loops = loops_loss(spec, toy)
     assert loss.item() == pytest.approx(loss_by_loops, abs=1e-12)
     torch.testing.assert_close(slope, torch.tensor(slope_by_loops, dtype=torch.float64), rtol=0, atol=1e-12)
     assert slope.abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("spec", LIVELY, ids=label)
+def test_what_the_toy_is_to_show_takes_part(spec):
+    toy = problem(0)
+    (_, slope), (_, plain) = (toy.whole(algorithm(each)) for each in (spec, spec["preset"]))
+    assert (slope - plain).abs().max() > 1e-3
 
 
 @EVERY
@@ -47,15 +56,6 @@ def test_b01_the_gradient_does_not_depend_on_the_split(spec, minibatches):
             torch.testing.assert_close(slope_of_parts, slope, **TIGHT)
 
 
-def padded(batch, extra, fill):
-    columns = {}
-    for name in ("tokens_BT", "mask_BT", "engine_logp_BT", "old_logp_BT", "ref_logp_BT"):
-        column = getattr(batch, name)
-        value = {"tokens_BT": 0, "mask_BT": False}.get(name, fill)
-        columns[name] = torch.nn.functional.pad(column, (0, extra), value=value)
-    return batch.with_(**columns)
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     spec=st.sampled_from(VARIANTS),
@@ -68,6 +68,7 @@ def test_b24_padding_order_and_a_constant_reward_change_nothing(spec, seed, extr
     """B-24 for every row: padded with NaN, permuted within groups, shifted in reward."""
     row, toy = algorithm(spec), problem(seed)
     loss, slope = toy.whole(row)
+    shift = 0.0 if anchored(spec) else shift
     changed = padded(toy.batch(row, toy.groups(order, shift)), extra, float("nan"))
     changed_loss, changed_slope = toy.whole(row, changed)
     torch.testing.assert_close(changed_loss, loss, **TIGHT)
@@ -90,7 +91,7 @@ def test_b08_what_is_masked_reaches_neither_loss_nor_gradient(spec, poison):
     objective = row.objective(toy.theta[batch.tokens_BT], toy.theta[batch.tokens_BT], batch)
     assert objective.gain_BT.isfinite().all()
     assert objective.kl_BT.isfinite().all()
-    assert not objective.clipped_BT[~batch.mask_BT].any()
+    assert not (objective.clipped_BT | objective.vetoed_BT)[~batch.mask_BT].any()
 
 
 @EVERY
@@ -127,9 +128,8 @@ def test_b25_as_many_rows_as_tokens(spec):
     """B-25: 4 rows of 4 tokens, where a broadcast along the wrong axis keeps the shape."""
     toy = problem(11, P=1, G=4, length=4)
     toy.rows[0].reward, toy.rows[1].reward = 1.0, 0.25
-    gamma = spec["reweight"][0]["gamma"] if "reweight" in spec else None
     _, slope = toy.whole(algorithm(spec))
-    by_loops = torch.tensor(loops_loss(spec["preset"], gamma, toy)[1], dtype=torch.float64)
+    by_loops = torch.tensor(loops_loss(spec, toy)[1], dtype=torch.float64)
     torch.testing.assert_close(slope, by_loops, **TIGHT)
 
 
@@ -139,7 +139,7 @@ def test_b26_no_column_shares_its_memory(spec):
     row, toy = algorithm({**spec, "kl": 0.1}), problem(0)
     batch = row.weigh(toy.batch(row), MAX_LENGTH)
     objective = row.objective(toy.theta[batch.tokens_BT], None, batch)
-    columns = [getattr(batch, f"{n}_B") for n in ("advantage", "clip_low", "clip_high", "correct")]
+    columns = [getattr(batch, f"{n}_B") for n in ("advantage", "clip_low", "clip_high", "price", "correct")]
     for column in [objective.gain_BT, objective.clipped_BT, objective.kl_BT, batch.weight_BT, *columns]:
         before, first = column.clone(), (0,) * column.ndim
         column[first] = 1 - column[first].int() if column.dtype == torch.bool else 77

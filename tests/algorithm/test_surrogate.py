@@ -7,7 +7,7 @@ from algorithm_cases import algorithm, problem
 from rlctl.batch import Batch
 
 
-def one_row(A, ratios, low=0.2, high=0.2):
+def one_row(A, ratios, low=0.2, high=0.2, price=0.0):
     """A row of given ratios against old log-probs of -1; the engine agrees with them."""
     T = len(ratios)
     old = torch.full((1, T), -1.0, dtype=torch.float64)
@@ -22,6 +22,7 @@ def one_row(A, ratios, low=0.2, high=0.2):
         advantage_B=torch.tensor([A], dtype=torch.float64),
         clip_low_B=torch.tensor([low], dtype=torch.float64),
         clip_high_B=torch.tensor([high], dtype=torch.float64),
+        price_B=torch.tensor([price], dtype=torch.float64),
         old_logp_BT=old,
     )
     logp = (old + torch.tensor([ratios], dtype=torch.float64).log()).requires_grad_()
@@ -49,6 +50,42 @@ def test_clipped_by_hand(A, gradient, gain, clipped):
     assert found[0] == pytest.approx(gradient)
     assert found[1] == pytest.approx(gain)
     assert found[2] == clipped
+
+
+@pytest.mark.parametrize(
+    ("A", "ratios", "gradient", "gain", "clipped"),
+    [
+        # a negative A: -r 2 down to the floor of 3 * -2, which has no gradient
+        (-2.0, [0.5, 1.0, 2.9, 3.1, 9.0], [0, -2, -5.8, 0, 0], [-1.6, -2, -5.8, -6, -6], [1, 0, 0, 1, 1]),
+        # a positive one never meets it
+        (2.0, [0.5, 1.0, 1.5, 9.0], [1, 2, 0, 0], [1, 2, 2.4, 2.4], [0, 0, 1, 1]),
+    ],
+)
+def test_dual_clip_by_hand(A, ratios, gradient, gain, clipped):
+    found = slope({"surrogate": {"dual": 3.0}}, A, ratios)
+    assert found[0] == pytest.approx(gradient)
+    assert found[1] == pytest.approx(gain)
+    assert found[2] == [bool(x) for x in clipped]
+
+
+@pytest.mark.parametrize("price", [0.5, 2.0])
+@pytest.mark.parametrize("A", [1.5, -1.5])
+def test_priced_pulls_to_its_target_and_no_further(A, price):
+    """r (A - lambda log r): the gradient is that number, 0 at r = exp(A / lambda), and turns there."""
+    target = math.exp(A / price)
+    ratios = [0.5 * target, target, 2.0 * target, 1.0]
+    spec = {"surrogate": {"kind": "priced"}, "clip": {"kind": "dual"}}
+    gradient, gain, clipped = slope(spec, A, ratios, price=price)
+    by_hand = [price * math.log(2) * ratios[0], 0.0, -price * math.log(2) * ratios[2], A]
+    assert gradient == pytest.approx(by_hand, abs=1e-12)
+    assert gain == pytest.approx(by_hand, abs=1e-12)
+    assert clipped == [False] * 4
+
+
+def test_priced_at_no_price_is_the_plain_ratio():
+    gradient, gain, _ = slope({"surrogate": {"kind": "priced"}}, 2.0, [0.5, 1.0, 3.0])
+    assert gradient == pytest.approx([1.0, 2.0, 6.0])
+    assert gain == pytest.approx([1.0, 2.0, 6.0])
 
 
 def test_b05_cispo_closed_form_and_gradient_past_the_clip():

@@ -4,11 +4,12 @@ from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from rlctl.engine import AutoEngine, memory
 from rlctl.engine import vllm as module
 from rlctl.engine.build import _fastest
-from rlctl.errors import UserError
+from rlctl.errors import RunError, UserError
 
 GIB = memory.GIB
 
@@ -136,10 +137,33 @@ class Notes:
 
 
 @pytest.mark.parametrize("sleeps", [True, False])
-def test_c01_the_engine_sleeps_at_level_1_and_only_where_it_can(sleeps):
-    """C-01: level 2 would throw buffers away that no sync brings back."""
+def test_c01_the_engine_sleeps_at_level_1_and_only_where_it_can(sleeps, monkeypatch):
+    """C-01: level 2 would throw buffers away that no sync brings back. It sleeps once until it is needed."""
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     engine = object.__new__(module.VllmEngine)
-    engine._sleeps, engine._engine = sleeps, Notes()
+    engine._sleeps, engine._asleep, engine._engine = sleeps, False, Notes()
+    for _ in range(2):
+        with engine.resting():
+            assert engine._engine.taken == (["sleep 1"] if sleeps else [])
+    for _ in range(2):
+        engine._wake()
+        assert engine._engine.taken == (["sleep 1", "wake"] if sleeps else [])
+
+
+@pytest.mark.parametrize("need", ["generate", "refresh"])
+def test_c03_whatever_needs_the_engine_wakes_it_first(need, monkeypatch):
+    """C-03: neither weights nor requests reach an engine that sleeps."""
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    engine = object.__new__(module.VllmEngine)
+    engine._sleeps, engine._asleep, engine._engine, engine._vllm = True, False, Notes(), None
     with engine.resting():
-        assert engine._engine.taken == (["sleep 1"] if sleeps else [])
-    assert engine._engine.taken == (["sleep 1", "wake"] if sleeps else [])
+        pass
+    engine.swaps, engine._push = False, lambda weights: engine._engine.taken.append("push")
+    engine._engine.reset_prefix_cache = lambda: engine._engine.taken.append("reset")
+    if need == "refresh":
+        engine.refresh(dict, 1)
+        assert engine._engine.taken == ["sleep 1", "wake", "push"]
+    else:
+        with pytest.raises(RunError, match="still holds"):
+            list(engine.generate([]))
+        assert engine._engine.taken == ["sleep 1", "wake", "reset"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,9 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlctl.algorithm import Algorithm
-from rlctl.batch import Batch, GroupStats, pack
+from rlctl.algorithm.control import Controls
+from rlctl.algorithm.control.probe import Probe
+from rlctl.batch import Batch, GroupStats
 from rlctl.learner import OptimSpec
 from rlctl.learner.learner import Learner
 from rlctl.learner.report import Report
@@ -89,10 +92,40 @@ def learner_of(module: Any, **options: Any) -> Learner:
     return Learner(module, spec, **options)
 
 
+def laid_out(groups: list[Group], algorithm: Algorithm = GRPO) -> Batch:
+    return algorithm.pack(groups, GroupStats.of(groups, LONGEST))
+
+
+def probe_of(algorithm: Algorithm, groups: list[Group]) -> Probe | None:
+    """What a probe of as many groups found; its samples are never trained."""
+    if algorithm.probe is None:
+        return None
+    draw = random.Random(5)
+    rewards = [[float(draw.random() < 0.4) for _ in range(4)] for _ in groups]
+    return algorithm.probe.measure(make_groups(P=len(groups), seed=77, rewards=rewards))
+
+
+def decided(
+    scored: Batch, groups: list[Group], algorithm: Algorithm = GRPO, controls: Controls | None = None
+) -> tuple[GroupStats, Batch]:
+    """Statistics and rows once controllers and advantages are through, as in a training step."""
+    controls = controls or Controls(algorithm.control, seed=0)
+    stats = GroupStats.of(groups, LONGEST).scored(scored)
+    stats = controls.tune(stats, probe_of(algorithm, groups))
+    return stats, scored.credited(algorithm.credit(stats))
+
+
 def gradients(
-    module: Any, algorithm: Algorithm, groups: list[Group], batch: Batch | None = None
+    module: Any,
+    algorithm: Algorithm,
+    groups: list[Group],
+    part: Tensor | None = None,
+    laying: Callable[[Batch], Batch] = lambda batch: batch,
 ) -> list[Tensor]:
-    """The gradients of all optimiser steps of one training step on `groups`."""
+    """The gradients of all optimiser steps of one training step on `groups`.
+
+    `part` picks rows of them after credit is given, `laying` changes the rows before they are scored.
+    """
     learner = learner_of(module, reference="ref_logp" in algorithm.needs)
     if learner.frozen is not None:  # a reference that differs from the policy
         with torch.no_grad():
@@ -100,11 +133,12 @@ def gradients(
                 p.mul_(0.9)
     recorder = Recorder(learner.trained)
     learner.optimizer = recorder  # type: ignore[assignment]
-    stats = GroupStats.of(groups, LONGEST)
-    batch = batch or pack(groups, stats, algorithm.credit(stats))
-    batch = learner.score(batch, algorithm.needs)
+    scored = learner.score(laying(laid_out(groups, algorithm)), algorithm.needs)
+    _, batch = decided(scored, groups, algorithm)
+    batch = batch if part is None else batch.rows(part)
     if batch.old_logp_BT is not None:  # behaviour that differs from the policy, so that clips act
-        share = 3e-4 if algorithm.level == "sequence" else 0.5  # some ratios inside the clip, some outside
+        # Some ratios inside the clip, some outside.
+        share = getattr(algorithm.clip, "low", 0.5) if algorithm.level == "sequence" else 0.5
         old_BT = torch.lerp(batch.old_logp_BT, batch.engine_logp_BT, share)
         batch = batch.with_(old_logp_BT=old_BT)
     for minibatch in batch.minibatches(algorithm.staging.minibatches):
@@ -123,14 +157,15 @@ def adapted(module: Any, **spec: Any) -> Any:
 
 
 def packed(groups: list[Group], algorithm: Algorithm = GRPO) -> Batch:
-    stats = GroupStats.of(groups, LONGEST)
-    return pack(groups, stats, algorithm.credit(stats))
+    """Rows with what an algorithm decides about them that needs no score."""
+    return decided(laid_out(groups, algorithm), groups, algorithm)[1]
 
 
 def update(
     learner: Learner, groups: list[Group], algorithm: Algorithm = GRPO, rate: float = 1e-3, seed: int = 0
 ) -> Report:
-    batch = learner.score(packed(groups, algorithm), algorithm.needs)
+    scored = learner.score(laid_out(groups, algorithm), algorithm.needs)
+    _, batch = decided(scored, groups, algorithm)
     return learner.update(
         algorithm.weigh(batch, LONGEST),
         algorithm.objective,

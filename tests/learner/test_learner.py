@@ -15,6 +15,7 @@ from learning import (
     LONGEST,
     adapted,
     gradients,
+    laid_out,
     learner_of,
     make_groups,
     moments_of,
@@ -68,9 +69,8 @@ def test_b02_masked_truncated_rows_leave_the_denominator(module: Any) -> None:
     assert batch.mask_BT.any(1).tolist() == [True, False] * 8
     for aggregate in ("token", "sequence", "constant"):
         algorithm = masking.model_copy(update={"aggregate": aggregate})
-        half = batch.rows(torch.arange(0, 16, 2))
         (masked,) = gradients(module, algorithm, groups)
-        (alone,) = gradients(module, algorithm, groups, half)
+        (alone,) = gradients(module, algorithm, groups, torch.arange(0, 16, 2))
         (counted,) = gradients(module, GRPO.model_copy(update={"aggregate": aggregate}), groups)
         assert torch.allclose(masked, alone, rtol=0, atol=1e-12)
         assert (masked - counted).norm() > 1e-3
@@ -238,7 +238,52 @@ def test_scoring_changes_nothing_and_is_exact(module: Any) -> None:
     assert batch.temperature_B[4] == 0.7
     assert float(scored[4, 0]) == pytest.approx(float(law_V[batch.tokens_BT[4, 0]]))
     assert same(weights_of(learner), before)
-    assert learner.score(batch, frozenset()) is batch
+    unscored = learner.score(batch, frozenset())
+    assert unscored.tokens_BT is batch.tokens_BT
+    assert unscored.old_logp_BT is unscored.ref_logp_BT is unscored.entropy_BT is None
+
+
+@pytest.mark.parametrize("needs", [{"entropy"}, {"entropy_t1"}, {"entropy", "entropy_t1", "old_logp"}])
+def test_entropies_are_scored_at_the_row_s_temperature_and_at_one(module: Any, needs: set[str]) -> None:
+    """Dense, one token at a time; only what is needed is filled."""
+    learner = learner_of(module)
+    batch = packed(make_groups())
+    scored = learner.score(batch, frozenset(needs))
+    for b in (0, 4, 15):
+        ids = torch.tensor([[*batch.prompts_B[b], *batch.tokens_BT[b, : batch.length_B[b]].tolist()]])
+        logits_TV = module(ids).logits[0, len(batch.prompts_B[b]) - 1 : -1].detach()
+        for column_BT, temperature in (
+            (scored.entropy_BT, batch.temperature_B[b]),
+            (scored.entropy_t1_BT, torch.tensor(1.0)),
+        ):
+            if column_BT is not None:
+                law = torch.distributions.Categorical(logits=logits_TV / temperature)
+                found_T = column_BT[b][batch.mask_BT[b]]
+                assert torch.allclose(found_T, law.entropy(), rtol=0, atol=1e-6)
+    filled = {
+        n.removesuffix("_BT") for n in ("entropy_BT", "entropy_t1_BT") if getattr(scored, n) is not None
+    }
+    assert filled == needs - {"old_logp"}
+    if filled == {"entropy", "entropy_t1"}:
+        cold_B = batch.temperature_B != 1
+        gap_BT = (scored.entropy_t1_BT - scored.entropy_BT).abs()
+        assert gap_BT[cold_B][batch.mask_BT[cold_B]].min() > 0
+        assert gap_BT[~cold_B].max() == 0
+
+
+def test_ratios_at_temperature_one_or_as_sampled(module: Any) -> None:
+    """The log-probs of the ratio are those of `ratio_temperature`; every second group was sampled at 0.7."""
+    learner, groups = learner_of(module), make_groups()
+    spec = {"staging": {"epochs": 2}, "correction": {"kind": "none"}}
+    sampled, one = (
+        learner.score(laid_out(groups, row), row.needs).old_logp_BT
+        for row in (
+            Algorithm.model_validate({**spec, "ratio_temperature": temperature})
+            for temperature in ("sampling", "one")
+        )
+    )
+    cool = [samples.samples[0].temperature == 0.7 for samples in groups for _ in samples.samples]
+    assert torch.equal((sampled != one).any(1), torch.tensor(cool))
 
 
 @pytest.mark.parametrize(

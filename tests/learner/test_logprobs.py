@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from learning import LONGEST, VOCAB, make_groups
+from learning import VOCAB, make_groups, packed
 from torch import Tensor
 from transformers import (
     CohereConfig,
@@ -21,8 +21,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from rlctl.algorithm import Algorithm
-from rlctl.batch import Batch, GroupStats, pack
+from rlctl.batch import Batch
 from rlctl.errors import RunError
 from rlctl.learner import logprobs
 from rlctl.learner.logprobs import check_head, token_logps
@@ -56,9 +55,7 @@ def qwen() -> Any:
 
 
 def batch_of(groups: Any = None) -> Batch:
-    groups = groups or make_groups()
-    stats = GroupStats.of(groups, LONGEST)
-    return pack(groups, stats, Algorithm.model_validate("grpo").credit(stats)).to("cpu", torch.float64)
+    return packed(groups or make_groups()).to("cpu", torch.float64)
 
 
 def dense(module: Any, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -17,11 +17,23 @@ budget: {steps: 10}
 eval: {samples: 64}
 """
 REQUIRED = {"path": "some.module:name", "pattern": "x", "responses": ["a"], "metric": "m", "threshold": 0.5}
-SINGLE = {"version", "veto", "probe", "control", "ahead"}  # one legal value, for now
+SINGLE = {"version"}  # one legal value
 MINIMAL = {"regex": {"shaping": False}, "tiny": {"context": 4096}}  # else a cross check objects
 ALONGSIDE = {
     "rollout.top_p": ("algorithm.correction={kind: none}",),
     "rollout.top_k": ("algorithm.correction={kind: none}",),
+    "algorithm.ratio_temperature": ("algorithm.correction={kind: none}",),
+}
+# What a stage of this kind must stand beside.
+PROBED = "algorithm.probe={}"
+COMPANIONS = {
+    ("control", "clip"): ("algorithm.clip={kind: controlled}", PROBED),
+    ("control", "temperature"): (PROBED,),
+    ("control", "price"): ("algorithm.clip={kind: target}",),
+    ("clip", "controlled"): ("algorithm.control=[{kind: clip}]", PROBED),
+    ("clip", "target"): ("algorithm.control=[{kind: price}]",),
+    ("clip", "dual"): ("algorithm.surrogate={kind: priced}",),
+    ("surrogate", "priced"): ("algorithm.clip={kind: dual}",),
 }
 VALUES = [
     *(2, 3, 5, 0, 0.5, 0.25, None, True, False, 64, 128, 9, 2048, 4096),
@@ -56,7 +68,8 @@ def leaves(table=Recipe, path=(), setup=()):
             value = minimal(choice)
             text = json.dumps([value] if listed else value)
             given = here == ("data",)  # the base has one
-            made = setup if given else (*setup, f"{dotted}={text}")
+            beside = COMPANIONS.get((name, value.get("kind")), ())
+            made = setup if given else (*setup, f"{dotted}={text}", *beside)
             yield from leaves(choice, (*here, 0) if listed else here, made)
 
 

@@ -5,7 +5,8 @@ from recipe_cases import BASE, read
 
 from rlctl.algorithm.presets import PRESETS
 from rlctl.errors import UserError
-from rlctl.recipe import load, load_text, warnings
+from rlctl.recipe import load, load_text
+from rlctl.recipe.checks import warnings
 from rlctl.recipe.spellings import FOREIGN
 
 

@@ -1,6 +1,7 @@
 """Kill a run at random moments, resume it each time, and compare it with the run that was left alone.
 
-`python tests/runs/kills.py --kills 10` does it with the quickstart recipe in full.
+`python tests/runs/kills.py --kills 10` does it with the quickstart recipe in full, `--set algorithm=NAME`
+with another row.
 """
 
 from __future__ import annotations
@@ -159,10 +160,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="where the runs stay; else a temporary one")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as of rlctl train")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as aside:
         root = (asked.folder or Path(aside)).resolve()
-        found = kill_and_resume(root / "killed", asked.kills, asked.seed, leave_alone(root / "whole"))
+        whole = leave_alone(root / "whole", asked.set)
+        found = kill_and_resume(root / "killed", asked.kills, asked.seed, whole, asked.set)
     above = sum(step > 0 for step in found.resumed_at)
     print(f"{len(found.resumed_at)} kills; the resumes began at the steps {found.resumed_at}")
     print(f"{above} of {len(found.resumed_at)} resumes started above step 0")

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rlctl.recipe import load, run_folder
 from rlctl.session import train
 
@@ -113,6 +115,31 @@ def once(lines: list[dict[str, Any]]) -> list[int]:
     return list(counts)
 
 
+def cut_short(runs: Runs, step: int, *sets: str, place: str = "runs") -> Ran:
+    """Run into a bug right after `step`, which ends the run as a kill would: nothing is saved."""
+    from rlctl.feed import Feed
+
+    following = Feed.next
+
+    def bug(self: Feed, at: int, clock: Any) -> Any:
+        if at > step:
+            raise ZeroDivisionError
+        return following(self, at, clock)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(Feed, "next", bug)
+        runs(*sets, place=place)
+    ran = runs.ran(*sets, place=place)
+    assert (ran.said, ran.status["step"]) == (("failed", "error"), step)
+    return ran
+
+
+def broken_off(runs: Runs, step: int, *sets: str) -> Ran:
+    """Run into a bug right after `step`, then resume."""
+    cut_short(runs, step, *sets, place="broken off")
+    return runs(*sets, place="broken off")
+
+
 def same_run(one: Ran, other: Ran) -> None:
     """Weights and optimiser bitwise equal, rewards and rollouts equal, each step once."""
     assert one.checkpoints[-1] == other.checkpoints[-1]
@@ -123,3 +150,9 @@ def same_run(one: Ran, other: Ran) -> None:
         assert one.series(key) == other.series(key), key
     assert one.rollouts == other.rollouts
     assert once(one.metrics) == once(other.metrics)
+    states = [json.loads(ran.file("state.json")) for ran in (one, other)]
+    for key in ("step", "tokens", "source", "control", "stage"):
+        assert states[0][key] == states[1][key], key
+    for mine, theirs in zip(one.metrics, other.metrics, strict=True):
+        keys = {key for key in mine.keys() | theirs.keys() if key.startswith(("control/", "train/"))}
+        assert {key: mine.get(key) for key in keys} == {key: theirs.get(key) for key in keys}

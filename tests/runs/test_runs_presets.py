@@ -7,6 +7,7 @@ import json
 import pytest
 from small_runs import DENSE, Runs, once
 
+from rlctl.algorithm import Algorithm
 from rlctl.algorithm.presets import PRESETS
 
 EVERY_STEP = [
@@ -57,9 +58,9 @@ def test_every_row_runs(preset: str, lora: tuple[str, ...], runs: Runs) -> None:
     assert once(ran.metrics) == [0, 1, 2, 3]
     assert len(ran.series("train/grad_norm")) == 3
     assert all(norm > 0 for norm in ran.series("train/grad_norm"))
-    minibatches = PRESETS[preset].stages.get("staging", {}).get("minibatches", 1)
+    updates = Algorithm.model_validate(preset).staging.updates
     taken = zip(ran.series("train/updates"), ran.series("train/skipped_updates"), strict=True)
-    assert [sum(pair) for pair in taken] == [minibatches] * 3
+    assert [sum(pair) for pair in taken] == [updates] * 3
     left = {"adapter_model.safetensors", "base"} if lora else {"model.safetensors"}
     assert left <= {path.name for path in (ran.folder / "final").iterdir()}
 

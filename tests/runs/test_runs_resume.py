@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from small_runs import DENSE, Ran, Runs, once, same_run
+from small_runs import DENSE, Ran, Runs, broken_off, once, same_run
 
 from rlctl.errors import UserError
 
@@ -55,32 +55,11 @@ def test_d01_d04_a_session_for_every_step(case: str, runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("case", ["linear", "lora with dropout"])
-def test_d08_schedule_and_moments_go_on(case: str, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_d08_schedule_and_moments_go_on(case: str, runs: Runs) -> None:
     """D-08: a run that is broken off after step 3 and resumed with the same recipe."""
     sets = (DENSE, *CASES[case], "budget.steps=6", "checkpoint.every=1")
     whole = runs(*sets, place="whole")
-    same_run(broken_off(runs, 3, *sets, monkeypatch=monkeypatch), whole)
-
-
-def broken_off(runs: Runs, step: int, *sets: str, monkeypatch: pytest.MonkeyPatch) -> Ran:
-    """Run into a bug after `step`, then resume."""
-    from rlctl.rollout import Collector
-
-    fill = Collector.fill
-
-    def bug(self: Collector, take: object, spec: object, at: int, admit: object) -> object:
-        if at > step:
-            raise ZeroDivisionError
-        return fill(self, take, spec, at, admit)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Collector, "fill", bug)
-        with pytest.raises(ZeroDivisionError):
-            runs(*sets, place="broken off")
-    ran = runs.ran(*sets, place="broken off")
-    assert ran.said == ("failed", "error")
-    assert ran.status["step"] == step
-    return runs(*sets, place="broken off")
+    same_run(broken_off(runs, 3, *sets), whole)
 
 
 @pytest.mark.parametrize("sets", [1, 2])

@@ -1,0 +1,1 @@
+"""Experiments without training a language model: seconds each, a table, a plot, JSON."""
