@@ -167,13 +167,15 @@ def test_threads_are_fixed():
 
 
 def test_close_leaves_no_judging_thread():
+    before = set(threading.enumerate())
     parts = build(load_text(RECIPE, "parts.yaml"), lambda line: None)
     parts.collector.collect(parts.source.take(2), parts.eval_sampling, (1, 0), Rollout())
     parts.close()
     for thread in parts.collector.threads._threads:
         thread.join(timeout=30)
         assert not thread.is_alive()
-    assert not any(t.name.startswith("judge") and t.is_alive() for t in threading.enumerate())
+    left = set(threading.enumerate()) - before
+    assert not any(t.name.startswith("judge") and t.is_alive() for t in left)
 
 
 def test_sets_of_one_name_are_judged_in_one_way(tmp_path):
