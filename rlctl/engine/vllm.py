@@ -164,6 +164,7 @@ class VllmEngine:
             "ignore_eos": True,  # all of them stand in stop_token_ids
             "logprobs": 0,  # the sampled token's alone
             "detokenize": bool(request.stop),
+            "skip_clone": True,  # made for this request alone
         }
 
     def _arguments(
