@@ -29,11 +29,11 @@ class GroupStats:
     keep_PG: Tensor  # bool; False: the row takes no part in the loss or its denominators
     max_length: int  # the rollout's max_completion_length, tokens
     uid_P: tuple[str, ...] = ()  # of the prompts
-    # Means over a row's tokens, under the weights before the update; filled by `scored` where needed.
+    # Means over a row's tokens, under the weights that sampled it; filled by `scored` where needed.
     logp_PG: Tensor | None = None
     entropy_PG: Tensor | None = None  # nats, at the row's temperature
     entropy_t1_PG: Tensor | None = None  # the same at temperature 1
-    drift_PG: Tensor | None = None  # log-prob before the update - after it
+    drift_PG: Tensor | None = None  # `logp_PG` - the same after the step
     # What controllers decide.
     virtual_PV: Tensor | None = None  # rewards that only the group's statistics see; NaN: none
     clip_P: Tensor | None = None  # half-width of the ratio's bounds
@@ -142,7 +142,7 @@ class Batch:
     kl_scale_BT: Tensor | None = None  # the divergence's weight, in units of weight_BT; None: 1
     old_logp_BT: Tensor | None = None  # None: the update's own, detached
     ref_logp_BT: Tensor | None = None
-    entropy_BT: Tensor | None = None  # before the update, at the row's temperature
+    entropy_BT: Tensor | None = None  # when sampled, at the row's temperature
     entropy_t1_BT: Tensor | None = None  # at temperature 1
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ app = typer.Typer(
 )
 model = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(model, name="model", help="Bring models into a form that recipes can name.")
-app.add_typer(lab, name="lab", help="Experiments of seconds, without a training run.")
+app.add_typer(lab, name="lab", help="Experiments of seconds; `rank` warm-starts a tiny model.")
 
 RecipeArg = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe file, or a shipped one by name.")]
 Sets = Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,16 @@ class Feed:
         return self.stage.read(step)
 
     def _collect(self, began: int, clock: Clock) -> None:
+        """Write down the steps of one stage; the first is written last and pays for all."""
+        harvests = self._harvests(began, clock)
+        step, first = began, next(harvests)
+        for step, harvest in enumerate(harvests, began + 1):
+            first.rollout.pay_for(harvest.rollout)
+            self.stage.write(step, harvest)
+        self.stage.write(began, first)
+        self.until = step
+
+    def _harvests(self, began: int, clock: Clock) -> Iterator[Harvest]:
         """Sample and score the steps of one stage, some at a time."""
         end = began + self.parts.algorithm.staging.ahead
         end = end if self.last is None else min(end, self.last + 1)
@@ -93,12 +103,10 @@ class Feed:
         while step < end:
             count = min(at_once, end - step)
             found = self._sample(began, step, count, clock)
-            for harvest in found:
-                self.stage.write(step, harvest)
-                step += 1
+            yield from found
+            step += len(found)
             if len(found) < count or not found[-1].batch:  # nothing left to admit: the stage ends early
                 break
-        self.until = step - 1
 
     def _sample(self, began: int, step: int, steps: int, clock: Clock) -> list[Harvest]:
         P = self.spec.prompts_per_step

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from pydantic import AliasChoices, Field
 
+from rlctl.algorithm import moments
 from rlctl.seeds import derive_seed
 from rlctl.spec import Seq, Spec
 from rlctl.types import Completion, Engine, Group, Prompt, Request, Sample, Verdict, Verifier
@@ -56,6 +57,9 @@ class Sampling:
         )
 
 
+COUNTS = ("tokens", "requests", "failed_groups", "refills", "generate_s", "judge_s")
+
+
 @dataclass
 class Rollout:
     """What one step sampled: `groups` to train on, `sampled` with the refused ones too."""
@@ -86,6 +90,12 @@ class Rollout:
                 cut[-1].groups.append(group)
                 cut[-1].probes += self.probes[trained[id(group)] :][:1]
         return cut
+
+    def pay_for(self, other: Rollout) -> None:
+        """Take over what another sampling took, in tokens and seconds."""
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(other, name, 0)
 
     def metrics(self, advantages: Mapping[int, Sequence[float]]) -> dict[str, float]:
         """Return what is shown of a step's sampling, refused groups included.
@@ -122,11 +132,10 @@ class Rollout:
 def collapsed(group: Group) -> bool:
     """Say whether the verifier's rewards of a group do not differ (std < 1e-6): it teaches nothing."""
     rewards = [s.verdict.reward for s in group.samples if s.verdict.reward is not None]
-    return len(rewards) < 2 or stdev(rewards) < COLLAPSE_STD
+    return len(rewards) < 2 or stdev(rewards) < moments.COLLAPSE_STD
 
 
 GIVEN_UP = Verdict(None, correct=False, error="the engine gave up this completion")
-COLLAPSE_STD = 1e-6  # 2605.21125; all-equal float rewards such as 0.1 + 0.2 stay below it
 
 
 class Choices(Protocol):

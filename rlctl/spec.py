@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 T = TypeVar("T")
 
@@ -26,6 +26,18 @@ class Spec(BaseModel):
         validate_by_alias=True,
         validate_by_name=True,
     )
+
+
+def ordered(low: str, high: str) -> Any:
+    """Make a validator of a spec: its field `low` is not above its field `high`."""
+
+    def check(spec: Any) -> Any:
+        least, most = getattr(spec, low), getattr(spec, high)
+        if least > most:
+            raise ValueError(f"{low} is {least:g}, above {high}, which is {most:g}\nset {low} <= {high}")
+        return spec
+
+    return model_validator(mode="after")(check)
 
 
 def overlay(base: Any, change: Any) -> Any:

@@ -18,10 +18,9 @@ from safetensors.torch import load_file, save_file
 from rlctl.algorithm.control.probe import Probe
 from rlctl.batch import Batch
 from rlctl.errors import RunError, writing
-from rlctl.rollout import Rollout
+from rlctl.rollout import COUNTS, Rollout
 from rlctl.types import Completion, Group, Prompt, Sample, Verdict
 
-COUNTS = ("tokens", "requests", "failed_groups", "refills", "generate_s", "judge_s")
 SCORED = ("old_logp_BT", "ref_logp_BT", "entropy_BT", "entropy_t1_BT")
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rlctl.algorithm.control.probe import Probe
 from rlctl.batch import GroupStats, pack
 from rlctl.errors import RunError
-from rlctl.rollout import Rollout
-from rlctl.stage import COUNTS, SCORED, Harvest, Stage
+from rlctl.rollout import COUNTS, Rollout
+from rlctl.stage import SCORED, Harvest, Stage
 from rlctl.types import Completion, Group, Sample, Verdict
 
 PROMPTS = {prompt.uid: prompt for prompt in make_prompts(5)}

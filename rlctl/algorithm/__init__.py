@@ -107,7 +107,7 @@ class Algorithm(Spec):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What is computed beside the update: old_logp, ref_logp, entropy, entropy_t1, logp_after."""
+        """What is computed beside the update: old_logp, ref_logp, entropy, entropy_t1, probe, logp_after."""
         stages = (*self.reweight, *self.control, *((self.veto,) if self.veto else ()))
         wanted = frozenset[str]().union(*(stage.needs for stage in stages))
         stale = {"old_logp"} if self.staging.stale else set()
@@ -121,7 +121,7 @@ class Algorithm(Spec):
     @property
     def skips_zero_rows(self) -> bool:
         """Whether a row of advantage 0 has no gradient, so that its forward pass can be left out."""
-        return not self.restrained and self.entropy_coef == 0
+        return self.surrogate.silent_at_zero and not self.restrained and self.entropy_coef == 0
 
     def without_correction(self) -> Algorithm:
         """Return the same row for an engine that is the learner's own program."""

@@ -47,7 +47,8 @@ class ZScore(Spec):
 
     def _spread(self, reward_PN: Tensor) -> Tensor:
         assert self.std != "population"
-        return moments.dispersion(self.std, reward_PN)
+        spread_P1 = moments.dispersion(self.std, reward_PN)
+        return spread_P1.where(spread_P1 > 1e-8, moments.std(reward_PN))
 
 
 class Centred(Spec):

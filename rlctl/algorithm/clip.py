@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from rlctl.algorithm import moments
-from rlctl.spec import Spec
+from rlctl.spec import Spec, ordered
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,6 +73,7 @@ class ByGroup(Spec):
     low: float = Field(0.2, ge=0)
     high: float = Field(0.28, ge=0)
     form: Literal["linear", "exact"] = "linear"
+    _ordered = ordered("low", "high")
 
     def __call__(self, stats: GroupStats, advantage_PG: Tensor) -> Bounds:
         """Return the bounds, P x G."""

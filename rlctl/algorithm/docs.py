@@ -42,6 +42,12 @@ algorithm:
 
 # The choices of these two fields are words, so they are explained by the function that reads them.
 EXPLAINED = {"aggregate": token_weights, "kl_estimator": divergence}
+RANGES = {
+    "minimum": "at least",
+    "exclusiveMinimum": "above",
+    "maximum": "at most",
+    "exclusiveMaximum": "below",
+}
 
 
 def render() -> str:
@@ -111,15 +117,16 @@ def _parameters(stage: type[Spec]) -> Iterator[str]:
 
 def _bounds(schema: dict[str, Any]) -> str:
     """Say type, range and default of one parameter, from its JSON schema."""
-    words = []
-    for option in schema.get("anyOf", [schema]):
-        choices = option.get("enum", [option["const"]] if "const" in option else [])
-        word = " or ".join(map(str, choices)) or option["type"]
-        ranges = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most"}
-        words.append(
-            word + "".join(f", {say} {option[key]:g}" for key, say in ranges.items() if key in option)
-        )
+    words = [_range(option) for option in schema.get("anyOf", [schema])]
     return f"{' or '.join(words)}; default {_flow(schema['default'])}"
+
+
+def _range(option: dict[str, Any]) -> str:
+    choices = option.get("enum", [option["const"]] if "const" in option else [])
+    word = " or ".join(map(str, choices)) or option["type"]
+    for item in option.get("prefixItems", [option.get("items")])[:1]:
+        word += f" of {_range(item)}" if item else ""
+    return word + "".join(f", {say} {option[key]:g}" for key, say in RANGES.items() if key in option)
 
 
 def _cell(stages: dict[str, Any]) -> str:

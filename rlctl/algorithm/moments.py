@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Rewards summed from parts differ by rounding where they are equal, so no exact test will do.
-TOLERANCE = 1e-6
+# Below this std a group is collapsed (2605.21125). Rewards summed from parts differ by rounding where
+# they are equal, so no exact test will do.
+COLLAPSE_STD = 1e-6
 
 Dispersion = Literal["bessel", "mad", "iqr"]
 
@@ -34,7 +35,7 @@ def std(reward_PG: Tensor, lost: int = 1) -> Tensor:
 
 def varies(reward_PG: Tensor) -> Tensor:
     """Tell which groups have anything to compare, P x 1 bool: std of at least 1e-6."""
-    return std(reward_PG) >= TOLERANCE
+    return std(reward_PG) >= COLLAPSE_STD
 
 
 def dispersion(kind: Dispersion, reward_PG: Tensor) -> Tensor:
@@ -44,11 +45,10 @@ def dispersion(kind: Dispersion, reward_PG: Tensor) -> Tensor:
     * `mad`: 1.4826 median |r - median|, the lower median for an even n
     * `iqr`: (q75 - q25) / 1.349
 
-    The robust ones give way to bessel where they are 0 although rewards differ.
+    0 where nothing is judged.
     """
-    std_P1 = std(reward_PG)
     if kind == "bessel":
-        return std_P1
+        return std(reward_PG)
     if kind == "mad":
         middle_P1 = reward_PG.nanmedian(1, keepdim=True).values
         robust_P1 = 1.4826 * (reward_PG - middle_P1).abs().nanmedian(1, keepdim=True).values
@@ -57,7 +57,7 @@ def dispersion(kind: Dispersion, reward_PG: Tensor) -> Tensor:
             0.25, 1, keepdim=True
         )
         robust_P1 = robust_P1 / 1.349
-    return robust_P1.where(robust_P1 > 1e-8, std_P1)
+    return robust_P1.where(judged(reward_PG) > 0, 0.0)
 
 
 def skewness(reward_PG: Tensor) -> Tensor:

@@ -57,11 +57,13 @@ NOTES: dict[str, Note] = {
         "running mean of a step's KL. k1 KL of weight 0.03 to the reference.",
         "All formulas, orders and defaults are read from the authors' code. Their default ignores skewness, "
         "which the abstract names: `skew_weight` of both controllers brings it in. Their example recipes "
-        "sample at top_p 0.9: left out. Old log-probs are those of the sampling temperature; "
-        "`ratio_temperature: one` (with `correction: {kind: none}`) is the authors' form, whose ratio is no "
-        "importance ratio where the temperature is not 1; `mismatch/*` then compares two laws.",
-        "The divergence is a mean over a prompt's tokens, then over prompts (`kl_aggregate: group`), as "
-        "their loop over prompts does. The paper's large-scale settings are unknown.",
+        "sample at top_p 0.9: left out. Their one flag for a robust spread is two settings here: "
+        "`probe.dispersion` and `advantage.std`.",
+        "Old log-probs are those of the sampling temperature; `ratio_temperature: one` (with `correction: "
+        "{kind: none}`) is the authors' form, whose ratio is no importance ratio where the temperature is "
+        "not 1; `mismatch/*` then compares two laws. The divergence is a mean over a prompt's tokens, then "
+        "over prompts (`kl_aggregate: group`), as their loop over prompts does. The paper's large-scale "
+        "settings are unknown.",
         "The probe doubles the samples and is charged to the token budget: compare at equal "
         "`budget.tokens`. With one update a step (as in the authors' example recipes) its clip cannot act.",
     ),
@@ -81,19 +83,19 @@ NOTES: dict[str, Note] = {
     "avspo": Note(
         "A = (R - mean(R with V)) / (std(R with V) + 1e-6), with K = ceil(G ACR^0.5) virtual rewards V in "
         "each group of equal rewards while ACR > threshold. V never enters a log-prob.",
-        "K and the statistics from two digests; the second digest's K is `count: linear`. Population std.",
-        "The layers (0.1 k/K above an all-wrong group, k/(K+1) below an all-correct one), the ablation's "
-        "other values and the rule of the threshold are ours: only words are known. The threshold begins "
-        "at 0.5 and never rises; a first form that rose while rewards rose never fired. All-wrong groups "
-        "get the same advantage at every anchor; values all equal give +-sqrt(K/G). The control without "
-        "virtual rewards is `advantage: {kind: zscore, std: population, homogeneous: c}`.",
+        "K and the statistics from two digests; the second digest's K is `count: linear`.",
+        "Population std. The layers (0.1 k/K above an all-wrong group, k/(K+1) below an all-correct one), "
+        "the ablation's other values and the rule of the threshold are ours: only words are known. The "
+        "threshold begins at 0.5 and never rises; a first form that rose while rewards rose never fired. "
+        "All-wrong groups get the same advantage at every anchor; values all equal give +-sqrt(K/G). The "
+        "control without virtual rewards is `advantage: {kind: zscore, std: population, homogeneous: c}`.",
         "Refused with `admit: mixed`. Focal keeps only the all-wrong repair; CoDaPO's factor undoes it.",
     ),
     "f_grpo": Note(
         "A = (1 - X/G)^0.5 (R - mean) / (population std + 1e-6), token mean, 0.2 / 0.2.",
         "Read: formula, token mean, clips; gamma is the one chosen for GRPO on Qwen2.5-7B; 4 minibatches are "
         "256 prompts in 64.",
-        "",
+        "Population std.",
         _FOCAL_CAUTION,
     ),
     "f_dapo": Note(
@@ -105,7 +107,7 @@ NOTES: dict[str, Note] = {
     "f_cispo": Note(
         "(1 - X/G)^1 on sg(clip(r, 0, 6)) A log p, token mean.",
         "Read: bounds 1.0 and 5.0 as distances; gamma 1 as chosen for CISPO.",
-        "",
+        "Population std.",
         _FOCAL_CAUTION,
     ),
     "codapo": Note(
@@ -118,19 +120,20 @@ NOTES: dict[str, Note] = {
         "Both steps count. Refused with admission and with stages.",
     ),
     "mu_grpo": Note(
-        "The rollouts of `ahead` steps are sampled at once; each is trained once, stale by then. Wide clip; "
-        "in rows with A < 0 what follows the first token with r < 0.2 is left out.",
-        "Read: few large stages, one use of each sample, relaxed clip, veto of the suffix of negative rows.",
-        "Trigger, threshold, clip and `ahead: 16` are ours; the paper has four stages, so set `ahead` to a "
-        "quarter of `budget.steps`. The trigger token stays; vetoed tokens stay in the denominators "
-        "(`recount: true` spreads the row's weight over the rest).",
+        "The rollouts of `ahead` steps are sampled at once; each is trained once, the later the staler. "
+        "Wide clip; in rows with A < 0 what follows the first token with r < 0.2 is left out.",
+        "Read: few large stages, relaxed clip, veto of the suffix of negative rows.",
+        "One use of each sample. Trigger, threshold, clip and `ahead: 16` are ours; the paper has four "
+        "stages, so set `ahead` to a quarter of `budget.steps`. The trigger token stays; vetoed tokens stay "
+        "in the denominators (`recount: true` spreads the row's weight over the rest).",
         "A stage's tokens are charged when it is sampled; a token budget ends the run only after it.",
     ),
     "edge": Note(
         "A_i = (R_i - mean) / (std + 1e-6) * mean P / P_i, P a row's mean entropy.",
         "Read from the authors' code.",
-        "Detached, without padding, and within the group, as the paper says; the code is none of these. "
-        "The guided correction of wrong answers is not built.",
+        "Detached, without padding, and within the group, as the paper says; the code is none of these. The "
+        "factor is held in [0.1, 10], a clamp that their code has commented out. The guided correction of "
+        "wrong answers is not built.",
         "Equal groups stay at 0.",
     ),
     "mdp": Note(
@@ -151,7 +154,8 @@ NOTES: dict[str, Note] = {
         "r (A - lambda sg(log r)), lambda of each prompt from the dual of max E[r A] under KL <= delta.",
         "Only that there is a constraint, a dual variable for each prompt, and a stabiliser in log r.",
         "Everything else: the dual over the group, the row's ratio as a geometric mean, delta 0.05.",
-        "Needs several updates for each rollout.",
+        "Needs several updates for each rollout. Where over 95% of a group are right (k - 1 of k from k = 21 "
+        "on), no lambda reaches a KL of 0.05: it falls to its least, 1e-3.",
     ),
 }
 

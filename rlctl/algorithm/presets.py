@@ -18,7 +18,7 @@ class Row:
 
 
 POPULATION = {"kind": "zscore", "std": "population"}
-# What the three focal rows share: the paper's std and token mean, and its 256 prompts in 4 minibatches.
+# What the three focal rows share: our std, the paper's token mean, and its 256 prompts in 4 minibatches.
 FOCAL: dict[str, Any] = {"advantage": POPULATION, "aggregate": "token", "staging": {"minibatches": 4}}
 
 PRESETS: dict[str, Row] = {

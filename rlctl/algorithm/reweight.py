@@ -63,7 +63,8 @@ class EntropyDriven(Spec):
     """group mean of P / P_i, with P_i a row's mean entropy: certain rows are rewarded and punished more.
 
     Detached and within the group, as the paper has it; the authors' code is neither. Held in
-    [1 / `bound`, `bound`] (the clamp that their code names). Source: 2507.21848.
+    [1 / `bound`, `bound`], a clamp that their code has commented out: without it a row of no entropy
+    would weigh without limit. Source: 2507.21848.
     """
 
     kind: Literal["entropy"] = "entropy"

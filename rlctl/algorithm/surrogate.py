@@ -1,11 +1,13 @@
 """What is raised by the update, token by token, and where the clip changed its gradient.
 
 Below, r is the ratio of new to old probability, A the row's advantage, [1 - low, 1 + high] its bounds.
+`bounded` says whether the bounds are looked at, `silent_at_zero` whether a row of advantage 0 has no
+gradient.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -24,6 +26,8 @@ class Clipped(Spec):
     """
 
     kind: Literal["clipped"] = "clipped"
+    bounded: ClassVar[bool] = True
+    silent_at_zero: ClassVar[bool] = True
     dual: float | None = Field(None, gt=1)
 
     def __call__(self, ratio_BT: Tensor, logp_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -42,6 +46,8 @@ class ClippedWeight(Spec):
     """sg(clip(r)) A logp: a clipped token keeps a gradient, of bounded weight (CISPO, 2506.13585)."""
 
     kind: Literal["clipped_weight"] = "clipped_weight"
+    bounded: ClassVar[bool] = True
+    silent_at_zero: ClassVar[bool] = True
 
     def __call__(self, ratio_BT: Tensor, logp_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the gain and where it was clipped, B x T."""
@@ -58,6 +64,8 @@ class SoftGate(Spec):
     """
 
     kind: Literal["soft_gate"] = "soft_gate"
+    bounded: ClassVar[bool] = False
+    silent_at_zero: ClassVar[bool] = True
     tau_pos: float = Field(1.0, gt=0)
     tau_neg: float = Field(1.05, gt=0)
 
@@ -73,6 +81,8 @@ class Reinforce(Spec):
     """A logp: the plain policy gradient, without ratio or bounds (RLOO, 2402.14740)."""
 
     kind: Literal["reinforce"] = "reinforce"
+    bounded: ClassVar[bool] = False
+    silent_at_zero: ClassVar[bool] = True
 
     def __call__(self, ratio_BT: Tensor, logp_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the gain and where it was clipped, B x T."""
@@ -82,10 +92,13 @@ class Reinforce(Spec):
 class Priced(Spec):
     """r (A - lambda sg(log r)): the pull fades as r nears exp(A / lambda), with lambda of the clip `dual`.
 
-    Our reading of QUATRO's stabiliser (2602.04620), whose formula is not published.
+    At A = 0 it still pulls a ratio back to 1. Our reading of QUATRO's stabiliser (2602.04620), whose
+    formula is not published.
     """
 
     kind: Literal["priced"] = "priced"
+    bounded: ClassVar[bool] = False
+    silent_at_zero: ClassVar[bool] = False
 
     def __call__(self, ratio_BT: Tensor, logp_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the gain and where it was clipped, B x T."""

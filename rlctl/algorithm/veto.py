@@ -51,7 +51,7 @@ class Suffix(Spec):
         return factor_BT
 
 
-class Sequence(Spec):
+class SequenceMask(Spec):
     """Drop a row with A < 0 once its mean log-prob fell by more than `delta` nats (DeepSeek-V3.2's mask).
 
     The fall is measured from the engine's log-probs, the policy that really sampled.
@@ -70,4 +70,4 @@ class Sequence(Spec):
         return (keep_B1 & batch.mask_BT).to(log_ratio_BT.dtype)
 
 
-AnyVeto = Annotated[Suffix | Sequence, Field(discriminator="kind")]
+AnyVeto = Annotated[Suffix | SequenceMask, Field(discriminator="kind")]

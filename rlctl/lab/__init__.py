@@ -1,1 +1,1 @@
-"""Experiments without training a language model: seconds each, a table, a plot, JSON."""
+"""Experiments without a training run (`rank` warm-starts a tiny model): a table, a plot, JSON each."""

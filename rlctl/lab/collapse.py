@@ -8,6 +8,7 @@ from random import random
 
 import numpy as np
 
+from rlctl.algorithm import moments
 from rlctl.algorithm.control.collapse import Collapse
 from rlctl.lab.finding import Curve, Finding, Panel, Row
 from rlctl.plan import zero_variance
@@ -16,13 +17,12 @@ RATES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 SIZES = (2, 4, 8, 16, 32)
 ACRS = (0.05, 0.15, 0.4, 1.0)
 GROUP = 8
-COLLAPSE_STD = 1e-6
 
 
 def sampled(p: float, size: int, trials: int, rng: np.random.Generator) -> float:
     """Return the share of `trials` groups whose rewards have a standard deviation under 1e-6."""
     rewards = (rng.random((trials, size)) < p).astype(np.float64)
-    return float(np.mean(rewards.std(axis=1) < COLLAPSE_STD))
+    return float(np.mean(rewards.std(axis=1) < moments.COLLAPSE_STD))
 
 
 def advantage(reward: float, offsets: Sequence[float], size: int = GROUP) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlctl.models import TinyModel
 from rlctl.recipe import compose
+from rlctl.rollout import RolloutSpec
 
 if TYPE_CHECKING:
     from rlctl.recipe import Recipe
@@ -149,4 +150,24 @@ def warnings(recipe: Recipe) -> list[str]:
     ahead, steps = recipe.algorithm.staging.ahead, recipe.budget.steps
     if steps is not None and 1 < steps < ahead:
         found.append(f"algorithm.staging.ahead is {ahead} of {steps} steps: there is only one stage")
+    if ahead > 1 and steps is None:
+        found.append(
+            f"algorithm.staging.ahead samples {ahead} steps at once, whatever is left of the budget: "
+            "set budget.steps"
+        )
+    found += _unread_temperature(recipe)
     return found + list(compose.warnings(recipe.algorithm))
+
+
+def _unread_temperature(recipe: Recipe) -> list[str]:
+    """Warn of a `rollout.temperature` that a controller replaces."""
+    given = recipe.rollout.temperature
+    for control in recipe.algorithm.control:
+        if control.kind == "slots" and given != RolloutSpec().temperature:
+            return [f"rollout.temperature is {given:g}, but the controller slots sets its own temperatures"]
+        if control.kind == "temperature" and not control.low <= given <= control.high:
+            return [
+                f"rollout.temperature is {given:g}: the probe uses it, but the controller temperature keeps "
+                f"samples between {control.low:g} and {control.high:g}"
+            ]
+    return []

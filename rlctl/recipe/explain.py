@@ -131,6 +131,8 @@ def _wrong_value(items: Sequence[ErrorDetails], root: type[Spec], data: Any, pat
         return f'quote it: "{value}"'
     if isinstance(value, str) and types & {"int_type", "float_type"} and _is_number(value):
         return "write the number without quotes"
+    if isinstance(value, Mapping) and types & {"tuple_type", "list_type"} and all(k.isdigit() for k in value):
+        return "no key reaches into a list: write the whole list again"
     if isinstance(value, str) and types & set(_TABLES):
         return _kind_hint(root, data, path)
     if isinstance(value, str):
@@ -217,12 +219,13 @@ def _unknown_key(root: type[Spec], data: Any, path: Path) -> tuple[str, str]:
     message = f"unknown key `{key}`"
     siblings = list(dict.fromkeys(name for table in chosen for name in table.model_fields))
     name = key.replace("-", "_")
-    if name in siblings:
+    if name in siblings and name != key:
         return message, f"did you mean `{name}`?"
     other = dict.fromkeys(kind for table in every if name in table.model_fields for kind in kinds(table))
     if other:
-        mine, theirs = data_at(data, path[:-1]).get("kind"), " | ".join(other)
-        return f"kind {mine} has no `{key}`", f"it needs another kind: set {section}.kind={theirs} too"
+        given, theirs = data_at(data, path[:-1]).get("kind"), " | ".join(other)
+        kind = f"kind {given}" if given else "the kind that the preset chose"
+        return f"{kind} has no `{key}`", f"it needs another kind: set {section}.kind={theirs} too"
     elsewhere = sorted({where for where, _, _ in walk(root) if where.split(".")[-1] == name}, key=_depth)
     if elsewhere and len(elsewhere) <= 3:
         return message, f"did you mean {' or '.join(f'`{where}`' for where in elsewhere)}?"

@@ -155,10 +155,13 @@ class Problem:
             loss = -(part.weight_BT * gain_BT).sum()
             loss.backward()
             total += loss.detach()
-        return total, theta.grad
+        return total, torch.zeros_like(theta) if theta.grad is None else theta.grad
 
     def whole(self, row: Algorithm, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
-        return self.gradient(row, [row.weigh(batch or self.batch(row), MAX_LENGTH)])
+        """Loss and gradient of a step, without the rows that a learner leaves out."""
+        batch = row.weigh(batch or self.batch(row), MAX_LENGTH)
+        active_B = (batch.advantage_B != 0) | (not row.skips_zero_rows)
+        return self.gradient(row, [batch.rows(active_B.nonzero().flatten())] if active_B.any() else [])
 
 
 def problem(seed: int = 0, P: int = 4, G: int = 4, length: int | None = None) -> Problem:

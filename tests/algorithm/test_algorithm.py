@@ -97,7 +97,7 @@ def test_the_table():
         n: "token" if n in token else others.get(n, "sequence") for n in NAMES
     }
     assert {n: r.kl for n, r in rows.items() if r.restrained} == {"agpo": 0.03, "mdp": 0.01}
-    assert {n for n, r in rows.items() if not r.skips_zero_rows} == {"agpo", "mdp"}
+    assert {n for n, r in rows.items() if not r.skips_zero_rows} == {"agpo", "mdp", "quatro"}
     assert {n: c.kind for n, r in rows.items() for c in r.control[-1:]} == {
         "agpo": "clip",
         "avspo": "collapse",

@@ -8,7 +8,7 @@ from algorithm_cases import stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlctl.algorithm.clip import ByGroup, Controlled, Dual, Fixed, Target, Unclipped, dual_price
+from rlctl.algorithm.clip import LEAST, ByGroup, Controlled, Dual, Fixed, Target, Unclipped, dual_price
 
 NAN = float("nan")
 
@@ -182,3 +182,11 @@ def test_a08_an_unjudged_row_leaves_the_price_alone():
     with_gap = Dual()(stats([[1.0, NAN, 0.0, 0.0]]), column([[2 / 3, 0.0, -1 / 3, -1 / 3]])).price_PG
     alone = Dual()(stats([[1.0, 0.0, 0.0]]), column([[2 / 3, -1 / 3, -1 / 3]])).price_PG
     torch.testing.assert_close(with_gap[:, [0, 2, 3]], alone)
+
+
+@pytest.mark.parametrize(("k", "least"), [(20, False), (21, True), (64, True)])
+def test_one_wrong_answer_of_many_leaves_the_price_at_its_least(k, least):
+    """The largest KL there is, ln(k / (k - 1)), is below 0.05 from k = 21 on."""
+    assert (math.log(k / (k - 1)) < 0.05) == least
+    found = dual_price(column([[1.0] * (k - 1) + [0.0]]), 0.05).item()
+    assert (found == pytest.approx(LEAST)) == least

@@ -21,9 +21,18 @@ def test_estimators_by_hand(estimator, expected):
     assert divergence(estimator, D(-1.5), D(-1.0), D(3.0)).item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_d_is_held_within_ten():
-    assert divergence("k1", D(-50.0), D(0.0), D(1.0)).item() == -10
-    assert divergence("k3", D(-50.0), D(0.0), D(1.0)).item() == pytest.approx(math.exp(10) - 11)
+def test_d_is_held_within_ten_where_it_is_exponentiated():
+    """The others keep value and gradient however far the policy is from the reference (2605.20722's k1)."""
+    far = D(-50.0).requires_grad_()
+    for estimator, value, gradient in [
+        ("k1", -50, 1),
+        ("k2", 1250, -50),
+        ("k3", math.exp(10) - 11, 0),
+        ("k3_ratio", 2 * (math.exp(10) - 11), 0),
+    ]:
+        found = divergence(estimator, far, D(0.0), D(2.0))
+        assert found.item() == pytest.approx(value)
+        assert torch.autograd.grad(found, far)[0].item() == gradient
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "k3_ratio"])

@@ -40,9 +40,7 @@ def iqr(rewards):
     return (quartile(0.75) - quartile(0.25)) / 1.349
 
 
-def spread(kind, rewards):
-    found = {"bessel": bessel, "mad": mad, "iqr": iqr}[kind](rewards)
-    return found if found > 1e-8 else bessel(rewards)
+SPREADS = {"bessel": bessel, "mad": mad, "iqr": iqr}
 
 
 def skewness(rewards):
@@ -64,20 +62,19 @@ def test_by_loops(rewards, kind):
     judged = [r for r in rewards if r is not None]
     reward_PG = torch.tensor([[NAN if r is None else r for r in rewards]], dtype=torch.float64)
     assert moments.judged(reward_PG).item() == len(judged)
-    if judged:
-        found = moments.dispersion(kind, reward_PG).item()
-        assert found == pytest.approx(spread(kind, judged), abs=1e-12)
-        assert moments.skewness(reward_PG).item() == pytest.approx(skewness(judged), abs=1e-12)
+    expected = (SPREADS[kind](judged), skewness(judged)) if judged else (0.0, 0.0)
+    assert moments.dispersion(kind, reward_PG).item() == pytest.approx(expected[0], abs=1e-12)
+    assert moments.skewness(reward_PG).item() == pytest.approx(expected[1], abs=1e-12)
 
 
 @pytest.mark.parametrize(
     ("kind", "rewards", "expected"),
     [
         ("mad", [0.0, 1.0, 2.0, 4.0], 1.4826),  # lower median 1, distances 1 0 1 3
-        ("mad", [0.0, 0.0, 0.0, 1.0], 0.5),  # no robust spread although rewards differ: bessel
+        ("mad", [0.0, 0.0, 0.0, 1.0], 0.0),  # though rewards differ; an advantage takes bessel then
         ("mad", [1.0, 1.0, 1.0], 0.0),
         ("iqr", [0.0, 1.0, 2.0, 4.0], (2.5 - 0.75) / 1.349),
-        ("iqr", [0.0, 0.0, 0.0, 0.0, 1.0], math.sqrt(0.2)),
+        ("iqr", [0.0, 0.0, 0.0, 0.0, 1.0], 0.0),
     ],
 )
 def test_by_hand(kind, rewards, expected):
@@ -106,7 +103,8 @@ def test_robust_scores_by_loops(groups, kind):
     """The authors' advantage: (R - mean) / disp, with bessel's std where disp is 0 and rewards differ."""
     found = ZScore(std=kind, eps=0.0)(stats(groups)).tolist()
     for row, rewards in zip(found, groups, strict=True):
-        mean, scale = sum(rewards) / len(rewards), spread(kind, rewards)
+        mean, robust = sum(rewards) / len(rewards), SPREADS[kind](rewards)
+        scale = robust if robust > 1e-8 else bessel(rewards)
         assert row == pytest.approx([(r - mean) / scale if scale else 0.0 for r in rewards])
 
 

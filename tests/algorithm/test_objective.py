@@ -31,6 +31,18 @@ def test_every_row_equals_its_formula_in_loops(spec, seed):
     assert slope.abs().max() > 1e-4
 
 
+@EVERY
+def test_a_row_at_the_mean_of_its_group(spec):
+    """Rewards 0, 1/2, 1: an advantage of 0 among others. What of its gradient is left out must be 0."""
+    row, toy = algorithm(spec), problem(3, P=2, G=3)
+    for member, reward in zip(toy.rows, [0.0, 0.5, 1.0] * 2, strict=True):
+        member.reward = reward
+    loss, slope = toy.whole(row)
+    loss_by_loops, slope_by_loops = loops_loss(spec, toy)
+    assert loss.item() == pytest.approx(loss_by_loops, abs=1e-12)
+    torch.testing.assert_close(slope, torch.tensor(slope_by_loops, dtype=torch.float64), **TIGHT)
+
+
 @pytest.mark.parametrize("spec", LIVELY, ids=label)
 def test_what_the_toy_is_to_show_takes_part(spec):
     toy = problem(0)

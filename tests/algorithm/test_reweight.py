@@ -23,6 +23,18 @@ def test_focal_table_of_the_paper():
     assert [round(plain[0], 3), round(plain[-1], 3)] == [UNWEIGHTED[0], UNWEIGHTED[-1]]
 
 
+@pytest.mark.parametrize(("gamma", "mean"), [(0.5, 0.679), (1.0, 0.5), (2.0, 0.3125)])
+def test_focal_mean_scale_over_success_rates(gamma, mean):
+    """algorithms.md 3.1: the mean of (1 - p)^gamma, weighed by std(p), is a ratio of gamma functions."""
+    closed = 4 / math.sqrt(math.pi) * math.gamma(gamma + 1.5) / math.gamma(gamma + 3)
+    assert closed == pytest.approx(mean, abs=5e-4)
+    G = 400
+    groups = stats([[1.0] * X + [0.0] * (G - X) for X in range(1, G)])
+    spread_P1 = groups.verifier_PG.std(1, correction=0, keepdim=True)
+    found = (Focal(gamma=gamma)(groups) * spread_P1).sum() / spread_P1.sum()
+    assert float(found) == pytest.approx(closed, abs=2e-3)
+
+
 def test_focal_counts_correct_answers_and_not_rewards():
     half = stats([[3.0, 2.0, 1.0, 0.0]], correct_PG=torch.tensor([[True, True, False, False]]))
     assert Focal(gamma=1.0)(half).tolist() == [[0.5]]

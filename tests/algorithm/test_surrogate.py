@@ -82,6 +82,15 @@ def test_priced_pulls_to_its_target_and_no_further(A, price):
     assert clipped == [False] * 4
 
 
+def test_priced_pulls_back_a_row_without_advantage():
+    """A = 0: -lambda r log r, so such a row is not silent; every other surrogate's is."""
+    spec = {"surrogate": {"kind": "priced"}, "clip": {"kind": "dual"}}
+    gradient, _, _ = slope(spec, 0.0, [0.5, 1.0, 2.0], price=0.3)
+    assert gradient == pytest.approx([0.15 * math.log(2), 0.0, -0.6 * math.log(2)])
+    for name in ("grpo", "cispo", "sapo", "rloo"):
+        assert slope(name, 0.0, [0.5, 1.0, 2.0])[0] == [0.0] * 3
+
+
 def test_priced_at_no_price_is_the_plain_ratio():
     gradient, gain, _ = slope({"surrogate": {"kind": "priced"}}, 2.0, [0.5, 1.0, 3.0])
     assert gradient == pytest.approx([1.0, 2.0, 6.0])

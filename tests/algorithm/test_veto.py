@@ -8,7 +8,7 @@ from algorithm_cases import MAX_LENGTH, algorithm, problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlctl.algorithm.veto import Sequence, Suffix
+from rlctl.algorithm.veto import SequenceMask, Suffix
 from rlctl.batch import Batch
 
 HALF = math.log(2)
@@ -187,9 +187,9 @@ def policies(engine, old, new):
 def test_b33_the_sequence_veto_measures_from_the_policy_that_sampled(engine, old, new, kept):
     """B-33: engine, learner at collection and policy now are three; delta is 0.2."""
     batch, log_ratio_BT = policies(engine, old, new)
-    assert Sequence(delta=0.2)(log_ratio_BT, batch).tolist() == [[float(kept)] * 3 + [0.0]]
+    assert SequenceMask(delta=0.2)(log_ratio_BT, batch).tolist() == [[float(kept)] * 3 + [0.0]]
     positive = batch.with_(advantage_B=-batch.advantage_B)
-    assert Sequence(delta=0.2)(log_ratio_BT, positive).tolist() == [[1.0] * 3 + [0.0]]
+    assert SequenceMask(delta=0.2)(log_ratio_BT, positive).tolist() == [[1.0] * 3 + [0.0]]
 
 
 def test_b33_the_fall_is_a_mean_over_trained_tokens():
@@ -199,7 +199,7 @@ def test_b33_the_fall_is_a_mean_over_trained_tokens():
     batch = batch.with_(engine_logp_BT=batch.engine_logp_BT.where(batch.mask_BT, nan))
     log_ratio_BT = torch.tensor([[0.0, -0.3, -0.6, 0.0], [0.0, -0.3, 0.0, 0.0]], dtype=torch.float64)
     for delta, kept in ((0.29, [0, 2]), (0.31, [3, 2]), (0.14, [0, 0])):
-        assert Sequence(delta=delta)(log_ratio_BT, batch).sum(1).tolist() == kept
+        assert SequenceMask(delta=delta)(log_ratio_BT, batch).sum(1).tolist() == kept
 
 
 def test_a_vetoed_row_stays_in_the_denominator():

@@ -13,6 +13,7 @@ SMALL = {
     "tail-miss": ["--trials", "50"],
     "collapse": ["--trials", "50"],
     "clip": [],
+    "rank": ["--prompts", "2"],
     "categorical": ["--actions", "128", "--sizes", "2,8", "--gammas", "0,0.5", "--seeds", "2"],
 }
 

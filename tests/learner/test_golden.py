@@ -29,6 +29,17 @@ CURVES: dict[str, dict[str, Any]] = {
     **{name: {"preset": name} for name in PRESETS},
     "grpo+focal": {"preset": "grpo", "reweight": [{"kind": "focal", "gamma": 1.0}]},
     "mu_grpo+veto": {"preset": "mu_grpo", "veto": {"threshold": 0.98}},
+    "mu_grpo+recount": {"preset": "mu_grpo", "veto": {"threshold": 0.98, "recount": True}},
+    "mu_grpo+mask": {"preset": "mu_grpo", "veto": {"kind": "sequence", "delta": 1e-3}},
+    "gapo+linear": {"preset": "gapo", "clip": {"low": 0.001, "high": 0.01}},
+    "gapo+exact": {"preset": "gapo", "clip": {"low": 0.001, "high": 0.01, "form": "exact"}},
+    "grpo+flat": {"preset": "grpo", "advantage": {"std": "population", "homogeneous": 0.7}},
+    "codapo+top": {"preset": "codapo", "control": [{"kind": "focus", "select": "top"}]},
+    "agpo+one": {"preset": "agpo", "ratio_temperature": "one", "correction": {"kind": "none"}},
+    **{
+        f"avspo+{values}": {"preset": "avspo", "control": [{"kind": "collapse", "values": values}]}
+        for values in ("random", "partial", "decay")
+    },
 }
 # Five of eight groups are collapsed, so that virtual rewards come in.
 COLLAPSED = [[1.0, 0.0, 0.0, 1.0], *[[0.0] * 4, [1.0] * 4] * 2, [0.0] * 4, *[[0.0, 1.0, 0.0, 0.0]] * 2]
@@ -53,7 +64,8 @@ class Shelf:
 
 def sampled(algorithm: Algorithm, controls: Controls, shelf: Any, step: int) -> list[Group]:
     """Groups of their own in each step, for the prompts and at the temperatures that controllers choose."""
-    repairs = any(control.kind == "collapse" for control in algorithm.control)
+    flat = getattr(algorithm.advantage, "homogeneous", 0.0) > 0
+    repairs = flat or any(control.kind == "collapse" for control in algorithm.control)
     groups = make_groups(P=P, G=G, seed=step, rewards=COLLAPSED if repairs else None)
     base_PG = torch.tensor([[s.temperature for s in group.samples] for group in groups], dtype=torch.float64)
     planned = controls.plan(base_PG, probe_of(algorithm, groups)).tolist()

@@ -149,6 +149,17 @@ def test_rows_left_out_stay_in_the_denominator(module: Any) -> None:
     assert torch.allclose(alone[0] / 2, beside[0], rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("algorithm", rows(ALL))
+def test_rows_left_out_have_no_gradient(
+    module: Any, algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-06: also where a reward of 1/2 among 0 and 1 has the advantage 0."""
+    groups = make_groups(P=2, G=3, rewards=[[0.0, 0.5, 1.0], [1.0, 0.0, 0.5]])
+    found = gradients(module, algorithm, groups)
+    monkeypatch.setattr(Algorithm, "skips_zero_rows", False)
+    assert close(found, gradients(module, algorithm, groups))
+
+
 def test_a21_nothing_to_learn_takes_no_step(module: Any) -> None:
     """A-21: an all-solved batch ends in no optimiser step, no crash, and is counted."""
     learner = learner_of(module)

@@ -34,6 +34,8 @@ COMPANIONS = {
     ("clip", "target"): ("algorithm.control=[{kind: price}]",),
     ("clip", "dual"): ("algorithm.surrogate={kind: priced}",),
     ("surrogate", "priced"): ("algorithm.clip={kind: dual}",),
+    ("surrogate", "soft_gate"): ("algorithm.clip={kind: none}",),
+    ("surrogate", "reinforce"): ("algorithm.clip={kind: none}",),
 }
 VALUES = [
     *(2, 3, 5, 0, 0.5, 0.25, None, True, False, 64, 128, 9, 2048, 4096),

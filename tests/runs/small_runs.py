@@ -36,6 +36,10 @@ SMALL = [
     "budget.steps=3",
 ]
 DENSE = f"verifier={{kind: python, path: '{JUDGES}:dense'}}"  # no group of it has equal rewards
+AHEAD = "algorithm={preset: mu_grpo, staging: {ahead: 3}}"
+SIX = ("budget.steps=6", "checkpoint.every=1")
+QUIET = "eval={sets: []}"
+FAST = "optim.learning_rate=0.003"
 
 
 @dataclass(frozen=True)

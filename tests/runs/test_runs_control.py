@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
@@ -32,6 +33,8 @@ SHOWN = {
     "ppo_lambda": ["control/price/price", "train/kl_step"],
 }
 WIDE = "rollout.prompts_per_step=8"
+NOTHING = "verifier={kind: exact, weight: 0.0}"
+HEATED = "preset: agpo, clip: {kind: fixed}, control: [{kind: temperature}]"
 ALWAYS = "{kind: collapse, threshold: 0.0, rate: 0.0}"
 NEVER = "{kind: collapse, threshold: 1.0}"
 SOMETIMES = "{kind: collapse, threshold: 0.4, rate: 0.05, watch: 0.0}"
@@ -106,8 +109,7 @@ def check_advantages(ran: Ran, fired: set[int]) -> None:
 
 def test_virtual_rewards_move_the_weights_of_a_step_that_is_all_wrong(runs: Runs) -> None:
     """Where plain GRPO takes no step at all."""
-    nothing = "verifier={kind: exact, weight: 0.0}"
-    ran = runs(f"algorithm={{preset: avspo, control: [{ALWAYS}]}}", nothing)
+    ran = runs(f"algorithm={{preset: avspo, control: [{ALWAYS}]}}", NOTHING)
     assert ran.series("train/updates") == [1, 1, 1]
     assert ran.series("rollout/acr") == [1.0] * 3
     assert ran.series("rollout/acr_effective") == [0.0] * 3
@@ -131,11 +133,28 @@ def test_a_probe_is_paid_for_and_in_no_group(runs: Runs) -> None:
 
 
 def test_temperatures_are_shown_where_they_were_chosen(runs: Runs) -> None:
-    """With steps collected ahead: in the first of each stage; bounds are chosen in each."""
-    ran = runs("algorithm={preset: agpo, staging: {ahead: 2, epochs: 2}}", DENSE, "budget.steps=4")
+    """With steps collected ahead: in the first of each stage."""
+    ran = runs(f"algorithm={{{HEATED}, staging: {{ahead: 2, epochs: 2}}}}", DENSE, "budget.steps=4")
     shown = [line["step"] for line in ran.metrics if "control/temperature/planned_mean" in line]
     assert shown == [1, 3]
-    assert [line["step"] for line in ran.metrics if "control/clip/bound_mean" in line] == [1, 2, 3, 4]
+
+
+def test_temperatures_of_refills_are_shown_too(runs: Runs) -> None:
+    ran = runs(f"algorithm={{{HEATED}, admit: {{kind: mixed}}}}", WIDE)
+    assert max(ran.series("rollout/refills")) > 0
+    for line in ran.metrics[1:]:
+        used = [row["temperature"] for row in ran.rollouts if row["step"] == line["step"]]
+        assert line["control/temperature/planned_min"] == min(used)
+        assert line["control/temperature/planned_max"] == max(used)
+        assert line["control/temperature/planned_mean"] == pytest.approx(sum(used) / len(used))
+
+
+def test_a_step_without_an_update_says_nothing_of_the_price(runs: Runs) -> None:
+    """Scored again, its log-probs are the same in every bit: no divergence is no small one."""
+    ran = runs("algorithm=ppo_lambda", NOTHING)
+    assert ran.series("train/updates") == [0] * 3
+    assert ran.series("train/kl_step") == [0.0] * 3
+    assert ran.series("control/price/price") == [5.0] * 3
 
 
 def test_a_smaller_probe(runs: Runs) -> None:
@@ -173,6 +192,23 @@ def test_every_second_step_asks_again(control: str, most: int, runs: Runs) -> No
     assert fresh == drawn
 
 
+def test_a_focused_step_leaves_out_a_question_that_is_gone(runs: Runs) -> None:
+    """The data may have changed since the step that chose it, where that is accepted."""
+    file = runs.root / "sums.jsonl"
+    lines = [f'{{"prompt": "{n}+1=", "answer": {n + 1}}}\n' for n in range(6)]
+    file.write_text("".join(lines))
+    focus = "algorithm={preset: codapo, control: [{kind: focus, select: top, top: 4}]}"
+    data = f"data={{train: {{kind: jsonl, path: {file}}}, max_prompt_length: 16}}"
+    sets = (focus, data, DENSE, "model.warm_start.steps=0", "eval={sets: []}")
+    ran = runs(*sets, "budget.steps=1")
+    chosen = json.loads(ran.file("state.json"))["control"]["focus"]["chosen"]
+    last = max(chosen)
+    file.write_text("".join(lines[: int(last.partition(":")[2])]))
+    ran = runs(*sets, "budget.steps=2", "checkpoint.accept_changed_data=true")
+    asked = {row["uid"] for row in ran.rollouts if row["step"] == 2}
+    assert asked == set(chosen) - {last} != set()
+
+
 @pytest.fixture
 def seeds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The seeds of all requests of a run, evaluations included."""
@@ -192,7 +228,7 @@ def seeds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 ALL_SEEDS = {
     "probe, focus": "{preset: agpo, control: [{kind: temperature}, {kind: clip}, {kind: focus}]}",
     "probe, refill": "{preset: agpo, admit: {kind: mixed}}",
-    "probe, refill, stage": "{preset: agpo, admit: {kind: mixed}, staging: {ahead: 3}}",
+    "probe, refill, stage": f"{{{HEATED}, admit: {{kind: mixed}}, staging: {{ahead: 3}}}}",
 }
 
 
@@ -212,7 +248,7 @@ def test_a13_every_seed_is_its_own(case: str, runs: Runs, seeds: list[int]) -> N
 
 CONTROLLED = {
     "agpo": ("algorithm=agpo",),
-    "agpo, ahead": ("algorithm={preset: agpo, staging: {ahead: 4, epochs: 2}}",),
+    "agpo's temperatures, ahead": (f"algorithm={{{HEATED}, staging: {{ahead: 4, epochs: 2}}}}",),
     "avspo": (
         "algorithm={preset: avspo, control: [{kind: collapse, values: random, threshold: 0.2, watch: 0.0}]}",
     ),

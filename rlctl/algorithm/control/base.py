@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -51,13 +52,9 @@ class Controller:
         return shown
 
 
-def spread(name: str, values: Tensor) -> dict[str, float]:
-    """Summarise one number a prompt: its mean, least and most."""
-    return {
-        f"{name}_mean": float(values.mean()),
-        f"{name}_min": float(values.min()),
-        f"{name}_max": float(values.max()),
-    }
+def spread(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Summarise numbers: their mean, least and most."""
+    return {f"{name}_mean": fmean(values), f"{name}_min": min(values), f"{name}_max": max(values)}
 
 
 def average(old: float, new: float, rate: float) -> float:

@@ -5,16 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from rlctl.algorithm.control.base import Controller, average, spread
-from rlctl.spec import Spec
+from rlctl.spec import Spec, ordered
 
 if TYPE_CHECKING:
     from rlctl.algorithm.control.probe import Probe
     from rlctl.batch import GroupStats
 
 Positive = Annotated[float, Field(gt=0)]
+
+
+def _rising(pair: tuple[float, float]) -> tuple[float, float]:
+    if pair[0] > pair[1]:
+        raise ValueError(f"begins at {pair[0]:g}, above its end {pair[1]:g}\nwrite [least, most]")
+    return pair
+
+
+Range = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator(_rising)]
 
 
 class Clip(Spec):
@@ -35,9 +44,10 @@ class Clip(Spec):
     kl_weight: float = Field(0.5, ge=0)
     vote_weight: float = Field(0.1, ge=0)
     skew_weight: float = Field(0.0, ge=0)
-    entropy_range: Annotated[tuple[Positive, Positive], Field(strict=False)] = (0.5, 1.5)
+    entropy_range: Range = (0.5, 1.5)
     kl_rate: float = Field(0.1, gt=0, le=1)
     entropy_rate: float = Field(0.01, gt=0, le=1)
+    _ordered = ordered("low", "high")
 
     def build(self, seed: int) -> Controller:
         """Make the controller."""
@@ -73,13 +83,12 @@ class _Clipper(Controller):
             )
             for entropy, (votes, dispersion, skewness) in zip(entropies, signs, strict=True)
         ]
-        clip_P = stats.reward_PG.new_tensor(bounds)
         self.shown = {
-            **spread("bound", clip_P),
+            **spread("bound", bounds),
             "usual_entropy": self.usual_entropy,
             "usual_kl": self.usual_kl,
         }
-        return replace(stats, clip_P=clip_P)
+        return replace(stats, clip_P=stats.reward_PG.new_tensor(bounds))
 
     def heat(self, entropy: float) -> float:
         """Return h of one prompt, then let its entropy into the running mean."""

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rlctl.algorithm import moments
 from rlctl.algorithm.control.base import Controller, average
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rlctl.batch import GroupStats
 
 Values = Literal["stratified", "random", "partial", "decay"]
+ROUNDING = 1e-9  # running means of a constant reward differ by less
 
 
 class Collapse(Spec):
@@ -54,6 +55,15 @@ class Collapse(Spec):
     watch: float = Field(0.2, ge=0)
     fast: float = Field(0.1, gt=0, le=1)
     slow: float = Field(0.02, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _can_fall(self) -> Self:
+        if self.rate > 0 and self.floor > self.threshold:
+            raise ValueError(
+                f"floor is {self.floor:g}, above threshold, which is {self.threshold:g}: it could never fall"
+                "\nset rate: 0 to keep the threshold, or floor <= threshold"
+            )
+        return self
 
     def build(self, seed: int) -> Controller:
         """Make the controller."""
@@ -103,13 +113,13 @@ class _Repairer(Controller):
         if math.isfinite(reward):
             self.fast = reward if self.fast is None else average(self.fast, reward, spec.fast)
             self.slow = reward if self.slow is None else average(self.slow, reward, spec.slow)
-            if self.fast <= self.slow and acr > spec.watch:
+            if self.fast <= self.slow + ROUNDING and acr > spec.watch:
                 self.threshold = min(self.threshold, max(self.threshold - spec.rate, spec.floor))
         self.steps += 1
 
     def _virtual(self, stats: GroupStats, K: int) -> Tensor:
         draw = Random(derive_seed(self.seed, "virtual", self.steps)).random
-        mean_P = (stats.verifier_PG - moments.deviation(stats.verifier_PG)).nanmean(1).tolist()
+        mean_P = stats.verifier_PG.nanmean(1).tolist()
         rows = []
         for p, collapsed in enumerate(_collapsed(stats).tolist()):
             correct = bool(stats.correct_PG[p].any())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -58,7 +59,12 @@ class _Focus(Controller):
         self.chosen: list[str] = []  # questions of the coming step; none: the source's
 
     def prompts(self, source: PromptSource, n: int) -> list[Prompt] | None:
-        return [source.get(uid) for uid in islice(cycle(self.chosen), n)] if self.chosen else None
+        found = []
+        for uid in self.chosen:
+            with suppress(KeyError):  # the data may have changed since, where that was accepted
+                found.append(source.get(uid))
+        self.chosen = [prompt.uid for prompt in found]
+        return list(islice(cycle(found), n)) if found else None
 
     def observe(self, stats: GroupStats) -> None:
         value_P = codapo_value(stats)[:, 0]

@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from rlctl.batch import GroupStats
 
 
+LEAST, MOST = 1e-3, 1e6  # of lambda
+
+
 class Price(Spec):
     """lambda of PPO-lambda's target: times 1.5 after a KL above 1.5 `kl`, divided by 1.5 below `kl` / 1.5.
 
-    KL is the mean over prompts of a step's max(0, mean log-prob before - after). The paper
-    (1804.06461) adapts lambda by a rule that is not published; this is ours.
+    KL is the mean over prompts of a step's max(0, mean log-prob before - after); a step that changed
+    no log-prob leaves lambda as it is. lambda is held in [1e-3, 1e6]. The paper (1804.06461) adapts it
+    by a rule that is not published; this is ours.
     """
 
     kind: Literal["price"] = "price"
@@ -46,8 +50,11 @@ class _Pricer(Controller):
         return replace(stats, price=self.price)
 
     def observe(self, stats: GroupStats) -> None:
+        assert stats.drift_PG is not None
+        if not stats.drift_PG.any():  # no update was made, so its KL says nothing of lambda
+            return
         kl = stats.kl_step()
         if kl > self.spec.factor * self.spec.kl:
-            self.price = min(self.price * self.spec.factor, 1e6)
+            self.price = min(self.price * self.spec.factor, MOST)
         elif kl < self.spec.kl / self.spec.factor:
-            self.price = max(self.price / self.spec.factor, 1e-3)
+            self.price = max(self.price / self.spec.factor, LEAST)

@@ -46,7 +46,10 @@ class ProbeSpec(Spec):
         reward_PG = torch.tensor(
             [[math.nan if r is None else r for r in row] for row in rewards], dtype=torch.float64
         )
-        votes = [vote_entropy([vote_key(s.text) for s in group.samples]) for group in groups]
+        votes = [
+            vote_entropy([vote_key(s.text) for s in group.samples if s.completion.finish != "error"])
+            for group in groups
+        ]
         return Probe(
             dispersion_P=moments.dispersion(self.dispersion, reward_PG)[:, 0],
             votes_P=torch.tensor(votes, dtype=torch.float64),
@@ -75,6 +78,6 @@ def vote_key(text: str) -> str:
 
 
 def vote_entropy(keys: Sequence[str]) -> float:
-    """Return -sum p ln p over the shares p of equal keys: 0 if all agree, ln n if none do."""
+    """Return -sum p ln p over the shares p of equal keys: 0 if all agree, ln n if none do, 0 of none."""
     n = len(keys)
     return -sum(count / n * math.log(count / n) for count in Counter(keys).values())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from rlctl.algorithm.control.base import Controller, average, spread
-from rlctl.spec import Seq, Spec
+from rlctl.spec import Seq, Spec, ordered
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +34,7 @@ class Temperature(Spec):
     vote_weight: float = Field(1.0, ge=0)
     skew_weight: float = Field(0.0, ge=0)
     rate: float = Field(0.1, gt=0, le=1)  # of the running mean
+    _ordered = ordered("low", "high")
 
     def build(self, seed: int) -> Controller:
         """Make the controller."""
@@ -46,6 +48,8 @@ class _Heater(Controller):
         super().__init__()
         self.spec = spec
         self.usual = 0.0  # running mean of the uncertainty
+        self.planned: list[float] = []  # since `metrics` was called: a step may plan several times
+        self.uncertainty: list[float] = []
 
     def plan(self, temperature_PG: Tensor, probe: Probe | None) -> Tensor:
         assert probe is not None, "the controller `temperature` needs a probe"
@@ -58,8 +62,13 @@ class _Heater(Controller):
         factors = [1 + spec.strength * self.center(value) for value in uncertainty_P.tolist()]
         planned_PG = temperature_PG * temperature_PG.new_tensor(factors)[:, None]
         planned_PG = planned_PG.clamp(spec.low, spec.high)
-        self.shown = {**spread("planned", planned_PG), "uncertainty": float(uncertainty_P.mean())}
+        self.planned += planned_PG.flatten().tolist()
+        self.uncertainty += uncertainty_P.tolist()
         return planned_PG
+
+    def metrics(self) -> dict[str, float]:
+        planned, uncertainty, self.planned, self.uncertainty = self.planned, self.uncertainty, [], []
+        return {**spread("planned", planned), "uncertainty": fmean(uncertainty)} if planned else {}
 
     def center(self, uncertainty: float) -> float:
         """Return u of one prompt, then let it into the running mean."""

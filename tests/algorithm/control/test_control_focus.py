@@ -72,6 +72,34 @@ def test_every_second_step(select):
         assert controller.metrics()["focused"] == step % 2
 
 
+class Changed(Shelf):
+    """A source that lost the question t:0."""
+
+    def get(self, uid):
+        return {"t:1": super().get("t:1")}[uid]
+
+
+@pytest.mark.parametrize("select", ["quantile", "top"])
+def test_a_question_that_is_gone_is_not_asked_again(select):
+    """After `checkpoint.accept_changed_data`: the others fill the step."""
+    controller = Focus(select=select, quantile=0.0).build(0)
+    controller.observe(seen([[1, 1, 0, 0], [1, 0, 0, 0]]))
+    assert set(controller.chosen) == {"t:0", "t:1"}
+    assert uids(controller.prompts(Changed(), 5)) == ["t:1"] * 5
+    controller.observe(seen([[1, 0, 0, 0]]))
+    assert controller.metrics()["questions"] == 1
+
+
+def test_where_no_question_is_left_the_source_is_asked():
+    """Such a step is a first one, and the step after it the focused one."""
+    controller, shelf = Focus(select="top", top=1).build(0), Changed()
+    controller.observe(seen([[1, 1, 0, 0], [1, 0, 0, 0]]))
+    assert controller.chosen == ["t:0"] and controller.prompts(shelf, 3) is None
+    controller.observe(seen([[0, 0, 0, 0], [1, 0, 0, 0]]))
+    assert controller.metrics()["focused"] == 0
+    assert uids(controller.prompts(shelf, 3)) == ["t:1"] * 3
+
+
 def test_value_is_confidence_times_middling_difficulty():
     """c = exp(-0.5) everywhere; V_d of 1/4 and 2/4 solved: 0.75 and 1."""
     controller = Focus(select="top", top=1).build(0)

@@ -33,7 +33,16 @@ def test_the_rule_by_hand(kl, price):
     assert controller.price == pytest.approx(price)
 
 
-@pytest.mark.parametrize(("kl", "end"), [(9.0, 1e6), (0.0, 1e-3)])
+def test_a_step_without_an_update_says_nothing():
+    """No log-prob changed; one that rose did, though the KL is 0 then too."""
+    controller = pricer()
+    controller.observe(moved(0.0))
+    assert controller.price == 5.0
+    controller.observe(moved(-1e-12))
+    assert controller.price == pytest.approx(5 / 1.5)
+
+
+@pytest.mark.parametrize(("kl", "end"), [(9.0, 1e6), (1e-9, 1e-3)])
 def test_it_is_held(kl, end):
     controller = pricer()
     for _ in range(100):

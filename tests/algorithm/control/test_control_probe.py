@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 from controlling import group
@@ -69,8 +70,8 @@ def loops_dispersion(kind, rewards):
         low, _, high = statistics.quantiles(rewards, n=4, method="inclusive")
         robust = (high - low) / 1.349
     else:
-        robust = 0.0
-    return robust if robust > 1e-8 else statistics.stdev(rewards)
+        robust = statistics.stdev(rewards)
+    return robust
 
 
 @given(REWARDS, st.sampled_from(["bessel", "mad", "iqr"]))
@@ -92,3 +93,26 @@ def test_one_number_a_prompt_and_nothing_but_numbers():
     assert found.dispersion_P.tolist() == [pytest.approx(math.sqrt(0.5)), 0.0]
     assert found.votes_P.tolist() == [pytest.approx(math.log(3)), 0.0]
     assert found.skewness_P.tolist() == [pytest.approx(0.0), 0.0]
+    for kind in ("mad", "iqr"):
+        assert ProbeSpec(dispersion=kind).measure(groups).dispersion_P[1] == 0.0
+
+
+def test_a_robust_spread_of_a_probe_gives_way_to_no_other():
+    """algorithms.md 1.2 has no fallback: one wrong answer of eight has the mad 0 and the iqr 0."""
+    seven_of_eight = [group("t:0", [1.0] * 7 + [0.0])]
+    for kind in ("mad", "iqr"):
+        assert ProbeSpec(dispersion=kind).measure(seven_of_eight).dispersion_P.tolist() == [0.0]
+    assert ProbeSpec().measure(seven_of_eight).dispersion_P.tolist() == [pytest.approx(0.125**0.5)]
+
+
+def test_what_the_engine_gave_up_has_no_vote():
+    """It has no text: of the answers 7, 7 and one that failed, all agree; of none, none differ."""
+    whole = group("t:0", [1.0, 1.0, None], ["7", "7", ""])
+
+    def failed(sample):
+        return replace(sample, completion=replace(sample.completion, finish="error"))
+
+    one = replace(whole, samples=(*whole.samples[:2], failed(whole.samples[2])))
+    all_ = replace(whole, samples=tuple(map(failed, whole.samples)))
+    assert ProbeSpec().measure([whole]).votes_P.item() == pytest.approx(vote_entropy(["7", "7", ""]))
+    assert ProbeSpec().measure([one, all_]).votes_P.tolist() == [0.0, 0.0]

@@ -21,7 +21,7 @@ LISTS = {
         {"kind": "slots"},
         {"kind": "temperature"},
         {"kind": "clip"},
-        {"kind": "collapse", "threshold": 0.0},
+        {"kind": "collapse", "threshold": 0.0, "rate": 0.0},
         {"kind": "focus"},
         {"kind": "price"},
     ],

@@ -119,6 +119,18 @@ def test_what_is_shown():
     assert shown["uncertainty"] == 1.25
 
 
+def test_every_plan_since_the_last_showing_is_shown():
+    """Refills and portions of a stage plan several times a step."""
+    controller = heater(usual=1.0, rate=1.0)
+    plans = planned(controller, [2.0, 0.5]) + planned(controller, [1.0])
+    shown = controller.metrics()
+    assert (shown["planned_min"], shown["planned_max"]) == (min(plans), max(plans))
+    assert shown["planned_mean"] == pytest.approx(sum(plans) / 3)
+    assert shown["uncertainty"] == pytest.approx(3.5 / 3)
+    assert controller.metrics() == {}
+    assert planned(controller, [1.0]) == [controller.metrics()["planned_max"]]
+
+
 @pytest.mark.parametrize(
     ("G", "row"),
     [
