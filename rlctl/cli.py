@@ -129,6 +129,24 @@ def show(
 
 
 @app.command()
+def grade(
+    file: Annotated[Path, typer.Argument(metavar="CASES.jsonl", help="Lines with gold, response, expected.")],
+    verifier: Annotated[
+        str, typer.Option(metavar="KIND", help="A kind of verifier, or a table: '{kind: regex, ...}'.")
+    ] = "math",
+    as_json: AsJson = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Cases at once; the processors if left out.")
+    ] = None,
+) -> None:
+    """Grade a file of responses; print the verdicts that disagree."""
+    from rlctl.grade import run
+
+    for line in run(file, verifier, workers or len(os.sched_getaffinity(0)), as_json=as_json, warn=_warn):
+        print(line, flush=True)
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON schema of a recipe, for editors."""
     from rlctl.listing import recipe_schema

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from rlctl.algorithm import Algorithm
 from rlctl.algorithm.control import Controls
 from rlctl.budget import ResourcesSpec
-from rlctl.data import AnySource
+from rlctl.data import AnySource, overlap
 from rlctl.data.load import Dataset, Judge, load_all
 from rlctl.data.render import Renderer
 from rlctl.data.source import Mixture
@@ -23,10 +23,12 @@ from rlctl.recipe import Recipe
 from rlctl.rollout import Collector, Sampling
 from rlctl.sync import Sync
 from rlctl.types import Engine, Prompt, Verifier
+from rlctl.verify.base import BuiltVerifier
 from rlctl.verify.guard import FailureGuard
 
 Say = Callable[[str], None]
 SHOWN_GOLDS = 5
+MAX_BAD_GOLDS = 0.1  # of a set; above it, loading stops
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def build(recipe: Recipe, say: Say) -> Parts:
     train, held_out = _data(recipe, tokenizer, say)
     judges = _judges(train, held_out)
     verifier = build_verifier(recipe.verifier, judges)
-    _warn_of_golds(verifier.check_golds([p for d in (*train, *held_out) for p in d.prompts]), say)
+    _check_golds(verifier, {d.name: d.prompts for d in (*train, *held_out)}, say)
 
     demonstrated = [prompt for dataset in train for prompt in dataset.prompts]
     policy = models.load(recipe.model, tokenizer, demonstrated, recipe.seed, say)
@@ -140,7 +142,11 @@ def _data(recipe: Recipe, tokenizer: Any, say: Say) -> tuple[list[Dataset], list
             say(f"{name}: {count} prompts over data.max_prompt_length dropped")
         return kept
 
-    return fitted(sources, "train"), fitted(recipe.eval.sets, "test")
+    train, held_out = fitted(sources, "train"), fitted(recipe.eval.sets, "test")
+    kept, told = overlap.separate(train, held_out, recipe.data)
+    for line in told:
+        say(line)
+    return kept, held_out
 
 
 def _judges(train: list[Dataset], held_out: list[Dataset]) -> dict[str, Judge]:
@@ -172,9 +178,21 @@ def _check_context(recipe: Recipe, context_length: int) -> None:
         )
 
 
-def _warn_of_golds(bad: list[Prompt], say: Say) -> None:
-    if bad:
-        shown = ", ".join(f"{p.uid} ({p.gold!r})" for p in bad[:SHOWN_GOLDS])
+def _check_golds(verifier: BuiltVerifier, sets: Mapping[str, Sequence[Prompt]], say: Say) -> None:
+    """Tell of gold answers that the verifier cannot parse.
+
+    Raises:
+        UserError: they are more than `MAX_BAD_GOLDS` of a set: the field or the verifier is the wrong one.
+    """
+    for name, prompts in sets.items():
+        if not (bad := verifier.check_golds(prompts)):
+            continue
+        shown = ", ".join(f"{p.uid} ({p.gold!r:.80})" for p in bad[:SHOWN_GOLDS])
+        if len(bad) > MAX_BAD_GOLDS * len(prompts):
+            raise UserError(
+                f"{name}: the verifier cannot parse {len(bad)} of {len(prompts)} gold answers: {shown}",
+                "name the field with the answer, its `answer_transform`, or another `verifier`",
+            )
         say(f"{len(bad)} gold answers that the verifier cannot parse: {shown}")
 
 

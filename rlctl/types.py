@@ -69,6 +69,7 @@ class Verdict:
     answer: str | None = None  # what was extracted; None: nothing could be parsed
     parts: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None  # why the verifier itself failed; such an answer counts as wrong
+    reason: str | None = None  # why it is correct or wrong, in a few plain words
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,13 +118,31 @@ def test_b21_prompts_that_are_too_long_are_dropped_with_a_count(tmp_path):
     assert {len(p.ids) for p in parts.source.take(4)} == {3, 32}
 
 
-def test_gold_answers_that_no_one_can_parse_are_named(tmp_path):
+def golds(tmp_path, good, bad):
     file = tmp_path / "toy.jsonl"
-    file.write_text('{"prompt": "1+1=", "answer": "2"}\n{"prompt": "2+2=", "answer": "\\\\frac{"}\n')
-    _, said = built(f"data.train={{kind: jsonl, path: {file}}}", "verifier={kind: math}")
+    rows = ['{"prompt": "1+1=", "answer": "2"}'] * good + ['{"prompt": "2+2=", "answer": "\\\\frac{"}'] * bad
+    file.write_text("\n".join(rows))
+    return built(f"data.train={{kind: jsonl, path: {file}}}", "verifier={kind: math}")
+
+
+def test_v07_gold_answers_that_no_one_can_parse_are_named(tmp_path):
+    """V-07: one in ten is told."""
+    _, said = golds(tmp_path, good=9, bad=1)
     assert [line for line in said if "cannot parse" in line] == [
-        "1 gold answers that the verifier cannot parse: toy:1 ('\\\\frac{')"
+        "1 gold answers that the verifier cannot parse: toy:9 ('\\\\frac{')"
     ]
+
+
+def test_v07_above_a_tenth_loading_stops(tmp_path):
+    """V-07: also where another set is fine."""
+    with pytest.raises(UserError) as error:
+        golds(tmp_path, good=50, bad=6)
+    message = str(error.value)
+    assert message.startswith(
+        "toy: the verifier cannot parse 6 of 56 gold answers: toy:50 ('\\\\frac{'), toy:51"
+    )
+    assert "toy:55" not in message
+    assert len(message.splitlines()) == 2
 
 
 @pytest.mark.parametrize(

@@ -37,15 +37,24 @@ class RegexVerifier(PartSpec):
 
     kind: Literal["regex"] = "regex"
     pattern: Annotated[str, AfterValidator(_compiles)]
+    prefix: str = ""  # what the chat template begins the answer with, such as `<think>`
     shaping: bool = True
 
 
 class MathVerifier(PartSpec):
-    """math-verify on the last complete answer, in a worker process that can be killed."""
+    """The last complete answer equals the gold: exactly, else by math-verify in a process of its own."""
 
     kind: Literal["math"] = "math"
-    deadline_s: float = Field(2.0, gt=0)
+    deadline_s: float = Field(1.8, gt=0)
     workers: int = Field(1, ge=1)
+
+
+class RandomVerifier(PartSpec):
+    """A coin, whether the answer is right or wrong, beside a part of weight 0 that judges: a control run."""
+
+    kind: Literal["random"] = "random"
+    share: float = Field(0.5, ge=0, le=1)  # of the answers, that get reward 1
+    shaping: Literal[True] = True
 
 
 class PythonVerifier(PartSpec):
@@ -56,14 +65,16 @@ class PythonVerifier(PartSpec):
 
 
 AnyVerifier = Annotated[
-    ExactVerifier | RegexVerifier | MathVerifier | PythonVerifier, Field(discriminator="kind")
+    ExactVerifier | RegexVerifier | MathVerifier | RandomVerifier | PythonVerifier,
+    Field(discriminator="kind"),
 ]
 
 
 def _some_part_counts(spec: Any) -> Any:
     parts = spec if isinstance(spec, tuple) else (spec,)
     if all(part != "auto" and part.shaping for part in parts):
-        raise ValueError("all parts are shaping, so nothing could be correct; set `shaping: false` on one")
+        remedy = "add a part that judges, or set `shaping: false`"
+        raise ValueError(f"all parts are shaping, so nothing could be correct; {remedy}")
     return spec
 
 

@@ -36,14 +36,14 @@ def golds(prompt: Prompt) -> tuple[str, ...]:
     return (prompt.gold,) if isinstance(prompt.gold, str) else prompt.gold
 
 
-def graded(correct: bool, answer: str | None) -> Verdict:
+def graded(correct: bool, answer: str | None, reason: str) -> Verdict:
     """Reward 1 for a correct answer and 0 for a wrong one."""
-    return Verdict(reward=float(correct), correct=correct, answer=answer)
+    return Verdict(reward=float(correct), correct=correct, answer=answer, reason=reason)
 
 
 def failed(error: str, answer: str | None = None, parts: Mapping[str, float] | None = None) -> Verdict:
     """The verifier itself failed: a wrong answer, counted by `FailureGuard`."""
-    return Verdict(reward=0.0, correct=False, answer=answer, parts=parts or {}, error=error)
+    return Verdict(reward=0.0, correct=False, answer=answer, parts=parts or {}, error=error, reason=error)
 
 
 def guarded(call: Callable[[], Any]) -> Verdict:

@@ -10,10 +10,12 @@ from rlctl.verify import (
     ExactVerifier,
     MathVerifier,
     PythonVerifier,
+    RandomVerifier,
     RegexVerifier,
     VerifierSpec,
 )
 from rlctl.verify.base import BuiltVerifier
+from rlctl.verify.coin import RandomJudge
 from rlctl.verify.combine import Part, WeightedJudge
 from rlctl.verify.exact import ExactJudge
 from rlctl.verify.math import MathJudge
@@ -60,5 +62,7 @@ def _one(spec: AnyVerifier) -> BuiltVerifier:
             return RegexJudge(spec)
         case MathVerifier():
             return MathJudge(spec)
+        case RandomVerifier():
+            return RandomJudge(spec)
         case PythonVerifier():
             return PythonJudge(spec)

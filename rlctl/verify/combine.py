@@ -45,6 +45,7 @@ class WeightedJudge(BuiltVerifier):
             correct=bool(counting) and all(v.correct for v in counting),
             answer=answer,
             parts=rewards,
+            reason="; ".join(v.reason for v in counting if v.reason) or None,
         )
 
     def check_golds(self, prompts: Sequence[Prompt]) -> list[Prompt]:

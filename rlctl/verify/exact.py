@@ -20,8 +20,10 @@ class ExactJudge(BuiltVerifier):
     def judge(self, prompt: Prompt, text: str) -> Verdict:
         """Correct where the response is one of the golds."""
         answer = text.strip()
-        correct = bool(answer) and self._plain(answer) in map(self._plain, golds(prompt))
-        return graded(correct, answer or None)
+        correct = self._plain(answer) in map(self._plain, golds(prompt))
+        if not answer:
+            return graded(False, None, "no answer")
+        return graded(correct, answer, "same text" if correct else "texts differ")
 
     def check_golds(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         """Prompts of which every gold is empty."""

@@ -2,23 +2,25 @@ r"""What a response answers: one route in a fixed order, so that hedging earns n
 
 1. The last complete `\boxed{}`; an unfinished last box is no answer.
 2. Without a box, what follows the last `####`, or the last phrase of the "answer is" kind.
-3. Without a phrase, the last number.
+3. Without a phrase, the last number, with a percent sign behind it.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 _PHRASE = re.compile(
     r"####|\banswer\b[^.\n\d]{0,40}?(?:\bis\b|[:=])|答案[^。\n\d]{0,10}?[是为:=]", re.IGNORECASE
 )
 # Commas group digits by three, or by two as in India. A sign after a digit, letter or bracket is a minus
-# between two terms: `8-5` ends in 5.
-_DIGITS = r"(?:\d{1,3}(?:,\d{2,3})*,\d{3}(?!\d)|\d+)"
+# between two terms: `8-5` ends in 5. Repetitions are bounded, so that time grows with the length only.
+GROUPED = r"(?:\d{1,3}(?:,\d{3}){1,20}(?!\d|,\d)|\d{1,2}(?:,\d{2}){1,20},\d{3}(?!\d|,\d))"
+_DIGITS = rf"(?:{GROUPED}|\d+)"
 NUMBER = rf"(?>(?:(?<![\w)])[-+])?(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?:/\d+)?)"
-_NUMBERS = re.compile(NUMBER)
+_NUMBERS = re.compile(rf"{NUMBER}(?: ?\\?%)?")
 # A number that stands alone, neither part of a term nor first of a list.
 _LEADING_NUMBER = re.compile(rf"\\?\$?\s*({NUMBER}(?:\s*\\?%)?+)(?!\s*[-+*/^=\\]|[\w/(]|,\s*[\d(])")
 _LEADING_CHOICE = re.compile(r"(\([A-Z]\)|[A-Z](?=[.,:;)]|$))")
@@ -51,6 +53,7 @@ def clean(text: str) -> str:
     return "".join(map(_usual, text)).translate(_SAME)
 
 
+@lru_cache(4096)
 def _usual(char: str) -> str:
     """The usual way to write a character: `４` and `٤` are 4, `½` is a fraction."""
     if char.isdecimal():

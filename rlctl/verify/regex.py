@@ -15,9 +15,11 @@ class RegexJudge(BuiltVerifier):
     name = "regex"
 
     def __init__(self, spec: RegexVerifier) -> None:
-        self._pattern = re.compile(spec.pattern)
+        self._pattern, self._prefix = re.compile(spec.pattern), spec.prefix
 
     def judge(self, prompt: Prompt, text: str) -> Verdict:
-        """Correct where the pattern is found; the answer is what matched."""
-        match = self._pattern.search(text)
-        return graded(match is not None, match[0] if match else None)
+        """Correct where the pattern is found in prefix and response; the answer is what matched."""
+        match = self._pattern.search(self._prefix + text)
+        if match is None:
+            return graded(False, None, "the pattern is not found")
+        return graded(True, match[0], "the pattern is found")

@@ -105,14 +105,14 @@ def test_v07_golds_that_cannot_be_parsed_are_said(
     runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """V-07: before step 0, by uid, with the golds themselves."""
-    rows = [{"prompt": f"2+2= ({n})", "answer": "4"} for n in range(6)] + [
+    rows = [{"prompt": f"2+2= ({n})", "answer": "4"} for n in range(12)] + [
         {"prompt": "who?", "answer": "Evelyn Å ???"}
     ]
     file = jsonl(tmp_path / "sums.jsonl", *rows)
     runs(f"data.train={file}", "eval={sets: []}", "verifier={kind: math}", ANSWERS, COLD, *WIDE)
     said = " ".join("".join(capsys.readouterr()).split())
-    assert "1 gold answers that the verifier cannot parse: sums:6" in said
-    assert said.index("sums:6") < said.index("begins at step 0")
+    assert "1 gold answers that the verifier cannot parse: sums:12" in said
+    assert said.index("sums:12") < said.index("begins at step 0")
 
 
 def test_a11_rows_with_equal_text_stay_apart(runs: Runs, tmp_path: Path) -> None:

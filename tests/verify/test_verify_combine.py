@@ -1,6 +1,7 @@
 """Weighted lists, a task's own judges, and `build`."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -26,7 +27,7 @@ def parts(tmp_path):
 def judge(spec, text):
     verifier = build(spec, {})
     try:
-        return verifier.judge(PROMPT, text)
+        return replace(verifier.judge(PROMPT, text), reason=None)
     finally:
         verifier.close()
 
@@ -52,6 +53,12 @@ def test_shaping_never_counts_as_correct():
 def test_every_part_that_counts_must_be_correct():
     spec = (ExactVerifier(), RegexVerifier(pattern=r"\.$", shaping=False))
     assert judge(spec, "7") == Verdict(1.0, False, "7", {"exact": 1.0, "regex": 0.0})
+
+
+def test_the_reasons_are_those_of_the_parts_that_count():
+    spec = (ExactVerifier(), RegexVerifier(pattern="8", shaping=False), RegexVerifier(pattern="x"))
+    assert build(spec, {}).judge(PROMPT, "7").reason == "same text; the pattern is not found"
+    assert build(RegexVerifier(pattern="7"), {}).judge(PROMPT, "7").reason is None
 
 
 @pytest.mark.parametrize("shaping", [False, True])
@@ -80,7 +87,9 @@ def test_auto_takes_the_tasks_own_judge_and_math_elsewhere():
     judges = {"maze": lambda prompt, text: Verdict(0.75, True, text)}
     verifier = build("auto", judges)
     assert verifier.judge(Prompt("maze:1", (), ""), "left") == Verdict(0.75, True, "left")
-    assert verifier.judge(Prompt("sums:1", (), "7"), "so 3 + 4 = 7.0") == Verdict(1.0, True, "7.0")
+    assert verifier.judge(Prompt("sums:1", (), "7"), "so 3 + 4 = 7.0") == Verdict(
+        1.0, True, "7.0", reason="equal numbers"
+    )
     assert re.fullmatch(r"task maze, math \(math-verify [\d.]+\)", verifier.name)
     assert verifier.check_golds([Prompt("maze:1", (), "")]) == []
     verifier.close()

@@ -15,8 +15,8 @@ def prompt(gold, uid="set:1"):
 
 def test_exact():
     judge = ExactJudge(ExactVerifier())
-    assert judge.judge(prompt("Paris"), " Paris\n") == Verdict(1.0, True, "Paris")
-    assert judge.judge(prompt("Paris"), "paris") == Verdict(0.0, False, "paris")
+    assert judge.judge(prompt("Paris"), " Paris\n") == Verdict(1.0, True, "Paris", reason="same text")
+    assert judge.judge(prompt("Paris"), "paris") == Verdict(0.0, False, "paris", reason="texts differ")
     assert judge.judge(prompt(("Paris", "paris ")), "paris").correct
     assert ExactJudge(ExactVerifier(ignore_case=True)).judge(prompt("PARIS"), "paris").correct
 
@@ -24,7 +24,7 @@ def test_exact():
 def test_v17_nothing_never_equals_nothing():
     """V-17."""
     judge = ExactJudge(ExactVerifier())
-    assert judge.judge(prompt(""), " ") == Verdict(0.0, False, None)
+    assert judge.judge(prompt(""), " ") == Verdict(0.0, False, None, reason="no answer")
     assert judge.judge(prompt(()), "").correct is False
     bad, good = prompt(("", " "), "set:bad"), prompt(("", "x"), "set:good")
     assert judge.check_golds([bad, good]) == [bad]
@@ -32,9 +32,17 @@ def test_v17_nothing_never_equals_nothing():
 
 def test_regex():
     judge = RegexJudge(RegexVerifier(pattern=r"(?s)<think>.*</think>"))
-    assert judge.judge(prompt("7"), "so <think>a\nb</think> 7") == Verdict(1.0, True, "<think>a\nb</think>")
-    assert judge.judge(prompt("7"), "7") == Verdict(0.0, False, None)
+    found = judge.judge(prompt("7"), "so <think>a\nb</think> 7")
+    assert found == Verdict(1.0, True, "<think>a\nb</think>", reason="the pattern is found")
+    assert judge.judge(prompt("7"), "7") == Verdict(0.0, False, None, reason="the pattern is not found")
     assert judge.check_golds([prompt("7")]) == []
+
+
+def test_v19_what_the_chat_template_begins_belongs_to_the_answer():
+    """V-19: the prompt ends with `<think>`, so the response has only the closing tag."""
+    pattern, response = r"(?s)^<think>.+?</think>.", "2 + 5 is 7\n</think>7"
+    assert not RegexJudge(RegexVerifier(pattern=pattern)).judge(prompt("7"), response).correct
+    assert RegexJudge(RegexVerifier(pattern=pattern, prefix="<think>\n")).judge(prompt("7"), response).correct
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,9 @@ def test_absolute_file_and_module(folder, monkeypatch):
 
 def test_v26_a_failing_judge_is_a_counted_wrong_answer(folder):
     """V-26, F-10."""
-    assert judge("grade.py:broken") == Verdict(0.0, False, error="ZeroDivisionError: oh")
+    assert judge("grade.py:broken") == Verdict(
+        0.0, False, error="ZeroDivisionError: oh", reason="ZeroDivisionError: oh"
+    )
     assert "returned a function" in (judge("grade.py:factory").error or "")
 
 

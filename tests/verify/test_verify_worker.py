@@ -105,7 +105,10 @@ def test_a_dead_worker_is_replaced(pool):
 
 
 def test_v01_v03_hanging_calls_are_killed_and_the_rest_of_the_world_goes_on(pool):
-    """V-01, V-03: a big power holds the interpreter's lock, so only a kill from outside helps."""
+    """V-01, V-03, V-23: a big power holds the interpreter's lock, so only a kill from outside helps.
+
+    A batch of 20 takes no longer than 20 deadlines over 2 workers, and starting them anew.
+    """
     beats, stop = [], threading.Event()
 
     def heart():
@@ -121,12 +124,12 @@ def test_v01_v03_hanging_calls_are_killed_and_the_rest_of_the_world_goes_on(pool
     thread.start()
     started = time.monotonic()
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(hang, range(6)))
+        list(threads.map(hang, range(20)))
     seconds = time.monotonic() - started
     stop.set()
     thread.join()
-    assert max(b - a for a, b in pairwise(beats)) < 3.0, "the process stood still"
-    assert seconds < 6 * 2 * 0.5 + 5, "the deadline was not kept"
+    assert max(b - a for a, b in pairwise(beats)) < 0.5, "the process stood still"
+    assert seconds < 20 * 0.5 / 2 + 5, "the deadline was not kept"
     assert pool.call("echo", "healthy") == "healthy"
     wait_until(lambda: not any(map(alive, pids)))
 
