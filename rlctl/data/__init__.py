@@ -112,4 +112,4 @@ class DataSpec(Spec):
     max_prompt_length: int = Field(512, ge=1)  # tokens
     on_overlong_prompt: Literal["drop", "error"] = "drop"
     overlap: Literal["warn", "drop", "error"] = "warn"  # training problems that are also evaluated on
-    overlap_words: int = Field(13, ge=5)  # in a row; of half of such rows a problem is known again
+    overlap_words: int = Field(13, ge=5)  # length of the n-grams; half of a problem's are enough

@@ -17,7 +17,7 @@ from rlctl.data.load import Dataset
 from rlctl.errors import UserError
 from rlctl.types import Prompt
 
-SHARE = 0.5  # of its n-grams, from which on a question counts
+SHARE = 0.5  # of its n-grams: from there on a question counts as contaminated
 SHOWN = 5
 
 _WORD = re.compile(r"[\u4e00-\u9fff]|[^\s\u4e00-\u9fff]+")
@@ -78,7 +78,7 @@ def find(train: Sequence[Dataset], held_out: Sequence[Dataset], n: int) -> Overl
 
 
 def _asked(dataset: Dataset, n: int) -> dict[str, set[str]]:
-    """Map uids to what tells their questions: n-grams, but not those of the set's own instruction."""
+    """Map uids to what tells their questions: n-grams, but not those that most questions of the set have."""
     words = {p.uid: _words(p) for p in dataset.prompts}
     grams = {uid: set() if dataset.judge else _grams(each, n) for uid, each in words.items()}
     counts = Counter(gram for each in grams.values() for gram in each)

@@ -24,6 +24,7 @@ ALONGSIDE = {
     "rollout.top_k": ("algorithm.correction={kind: none}",),
     "algorithm.ratio_temperature": ("algorithm.correction={kind: none}",),
 }
+BESIDE = {"random": {"kind": "exact"}}  # in a list: a part that judges
 # What a stage of this kind must stand beside.
 PROBED = "algorithm.probe={}"
 COMPANIONS = {
@@ -65,10 +66,11 @@ def leaves(table=Recipe, path=(), setup=()):
         inner = list(dict.fromkeys(tables(field.annotation)))
         if not inner and name != "kind":
             yield dotted, field, (*setup, *ALONGSIDE.get(dotted, ()))
-        listed = get_origin(field.annotation) is tuple
         for choice in inner:
             value = minimal(choice)
-            text = json.dumps([value] if listed else value)
+            others = [BESIDE[value["kind"]]] if value.get("kind") in BESIDE else []
+            listed = get_origin(field.annotation) is tuple or bool(others)
+            text = json.dumps([value, *others] if listed else value)
             given = here == ("data",)  # the base has one
             beside = COMPANIONS.get((name, value.get("kind")), ())
             made = setup if given else (*setup, f"{dotted}={text}", *beside)
