@@ -266,12 +266,12 @@ def test_d13_d14_never_and_must(rlctl: Rlctl, tmp_path: Path) -> None:
 def test_d11_changed_data(rlctl: Rlctl, tmp_path: Path) -> None:
     """D-11: refused, with the way to accept it; nothing of the run is touched by the refusal."""
     file = tmp_path / "sums.jsonl"
-    file.write_text("".join(f'{{"prompt": "{n}+1=", "answer": {n + 1}}}\n' for n in range(6)))
+    file.write_text("".join(f'{{"prompt": "10{n}+1=", "answer": {n + 101}}}\n' for n in range(6)))
     source = (DENSE, "data.train={kind: jsonl, path: sums.jsonl}", "model.warm_start.steps=0")
     assert rlctl("train", "quickstart", *sets(*source)).code == 0
     ran = last(tmp_path, *source)
     metrics, status = ran.metrics, ran.status
-    file.write_text(file.read_text().replace('"5+1="', '"1+5="'))
+    file.write_text(file.read_text().replace('"105+1="', '"1+105="'))
     more = sets(*source, "budget.steps=6")
     rlctl("train", "quickstart", *more).refused(
         1, "step-000003", "data changed", "checkpoint.accept_changed_data=true"
@@ -283,7 +283,7 @@ def test_d11_changed_data(rlctl: Rlctl, tmp_path: Path) -> None:
     assert rlctl("train", "quickstart", *accepted).code == 0
     assert [line["step"] for line in ran.metrics] == [0, 1, 2, 3, 4, 5, 6]
     assert rlctl("train", "quickstart", *sets(*source, "budget.steps=7")).code == 0  # known by now
-    file.write_text(file.read_text() + '{"prompt": "9+9=", "answer": 18}\n')
+    file.write_text(file.read_text() + '{"prompt": "900+9=", "answer": 909}\n')
     rlctl("train", "quickstart", *sets(*source, "budget.steps=8")).refused(1, "data changed")
 
 
