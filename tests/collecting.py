@@ -8,7 +8,7 @@ from rlctl.engine.scripted import ScriptedEngine
 from rlctl.models import TinyModel
 from rlctl.models.tiny import EOS, character_tokenizer
 from rlctl.rollout import Collector, RolloutSpec, Sampling
-from rlctl.types import Prompt
+from rlctl.types import Completion, Group, Prompt, Sample
 from rlctl.verify import ExactVerifier
 from rlctl.verify.build import build
 
@@ -111,3 +111,13 @@ class Supply:
         start = len(self.taken)
         self.taken += [self.prompts[i % len(self.prompts)] for i in range(start, start + n)]
         return self.taken[start:]
+
+
+def group(*verdicts, lengths=None, finish="stop"):
+    """A group with these verdicts."""
+    lengths = lengths or [2] * len(verdicts)
+    samples = [
+        Sample(Completion(i, (1,) * n, (-1.0,) * n, finish), "text", verdict, 1.0)
+        for i, (verdict, n) in enumerate(zip(verdicts, lengths, strict=True))
+    ]
+    return Group(make_prompts(1)[0], tuple(samples))

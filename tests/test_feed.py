@@ -1,6 +1,5 @@
 """Steps collected ahead, with a real engine, learner and algorithm of a very small model."""
 
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -31,16 +30,7 @@ AHEAD = "algorithm={preset: grpo, staging: {ahead: 4}}"
 HEATED = "preset: agpo, clip: {kind: fixed}, control: [{kind: temperature}]"
 PROBED = f"algorithm={{{HEATED}, staging: {{ahead: 2, epochs: 2}}}}"
 
-
-@pytest.fixture(autouse=True)
-def surroundings(tmp_path_factory, monkeypatch):
-    """One cache for all; threads and the environment as they were afterwards."""
-    monkeypatch.setenv("RLCTL_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-    environment, threads = dict(os.environ), torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-    os.environ.clear()
-    os.environ.update(environment)
+pytestmark = pytest.mark.usefixtures("surroundings")
 
 
 class Fed:

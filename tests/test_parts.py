@@ -27,16 +27,7 @@ resources: {cpus: 1}
 track: {mlflow: "off"}
 """
 
-
-@pytest.fixture(autouse=True)
-def surroundings(tmp_path_factory, monkeypatch):
-    """One cache for all; threads and the environment as they were afterwards."""
-    monkeypatch.setenv("RLCTL_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-    environment, threads = dict(os.environ), torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-    os.environ.clear()
-    os.environ.update(environment)
+pytestmark = pytest.mark.usefixtures("surroundings")
 
 
 def built(*overrides):

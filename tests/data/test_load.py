@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from published import need_data
 
 from rlctl.data import NAMED, ArithmeticSource, HubSource, JsonlSource, NamedSource
 from rlctl.data.load import load, load_all
 from rlctl.data.named import SETS
 from rlctl.errors import UserError
 
-SHARED = Path(__file__).parents[2].parent / "shared/data"
-
 
 @pytest.fixture
 def shared():
-    if not SHARED.is_dir() and not os.environ.get("CI"):
-        pytest.skip("the published sets (../shared/data) are not here")
-    return str(SHARED)
+    return str(need_data())
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published import need_data
 
 from rlctl.data import NAMED, ArithmeticSource, CountdownSource, DataSpec, MazeSource, NamedSource
 from rlctl.data.load import Dataset, load, load_all
@@ -15,7 +13,6 @@ from rlctl.data.overlap import find, separate
 from rlctl.errors import UserError
 from rlctl.types import Prompt
 
-SHARED = Path(__file__).parents[2].parent / "shared/data"
 SIX = "one two three four five six"  # two 5-grams
 
 
@@ -98,11 +95,10 @@ def test_system_prompts_and_several_messages_are_part_of_the_question():
 
 @pytest.fixture
 def published():
-    if not SHARED.is_dir() and not os.environ.get("CI"):
-        pytest.skip("the published sets (../shared/data) are not here")
+    root = str(need_data())
 
     def sets(*names, split="test"):
-        return load_all([NamedSource(kind=name) for name in names], root=str(SHARED), split=split, seed=1)
+        return load_all([NamedSource(kind=name) for name in names], root=root, split=split, seed=1)
 
     return sets
 

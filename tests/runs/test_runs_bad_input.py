@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from published import need_data
 from small_runs import DENSE, SMALL, Ran, Runs, same_run
 
 from rlctl import cli
 from rlctl.recipe import load, run_folder
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT.parent / "shared/data"
 
 
 # What a run says of itself before it meets the mistake.
@@ -173,12 +173,9 @@ def test_a_jsonl_without_demonstrations_cannot_warm_start(rlctl: Rlctl, tmp_path
 
 def test_no_hub(rlctl: Rlctl, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model is missing: the message names it, and how to name one that lies here."""
-    if not DATA.exists():
-        assert not os.environ.get("CI"), f"{DATA} is missing"
-        pytest.skip(f"{DATA} is missing")
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.setenv(name, "1")
-    found = rlctl("train", "gsm8k_grpo", "--set", f"data.root={DATA}")
+    found = rlctl("train", "gsm8k_grpo", "--set", f"data.root={need_data()}")
     found.refused(2, "Qwen/Qwen2.5-Math-1.5B-Instruct", "model.path")
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from published import need_data
 from small_runs import JUDGES, Runs
 
 ANSWERS = r"engine={kind: scripted, responses: ['\boxed{4}', 'so \boxed{\frac{8}{2}}', '5', 'no idea']}"
@@ -205,16 +205,10 @@ def test_b16_b17_truncated_answers_and_answers_that_end(runs: Runs, tmp_path: Pa
         assert line["rollout/truncated_share"] == sum(row["finish"] == "length" for row in rows) / len(rows)
 
 
-DATA = Path(__file__).parents[2].parent / "shared/data"
-
-
 def test_a_published_set_from_a_folder(runs: Runs) -> None:
     """GSM8K by `data.root`, judged by math-verify, with its own chat template and system prompt."""
-    if not DATA.exists():
-        assert not os.environ.get("CI"), f"{DATA} is missing"
-        pytest.skip(f"{DATA} is missing")
     ran = runs(
-        f"data.root={DATA}", "data.train={kind: gsm8k, limit: 40}",
+        f"data.root={need_data()}", "data.train={kind: gsm8k, limit: 40}",
         "eval.sets=[{kind: gsm8k, limit: 5}, {kind: svamp, limit: 3}]",
         "data.template=chat", "data.system_prompt='Think.'",
         "data.max_prompt_length=600", "model.context=700",

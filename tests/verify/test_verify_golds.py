@@ -1,12 +1,11 @@
 """The published sets: every gold is understood, or known not to be, and equals itself in another spelling."""
 
 import json
-import os
 import re
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
+from published import need_data
 
 from rlctl.data import NamedSource
 from rlctl.data.load import load
@@ -14,7 +13,6 @@ from rlctl.types import Prompt
 from rlctl.verify import MathVerifier
 from rlctl.verify.math import MathJudge
 
-SHARED = Path(__file__).parents[2].parent / "shared/data"
 # Beyond latex2sympy: `np.`, `M_{\odot}`, `\hbar`, `E_{1}`, `m_{\max}`, a sentence, a slip of the set.
 UNREADABLE = {"minerva_math": 5, "olympiadbench": 3}
 SETS = ["math500", "aime24", "aime25", "amc23", "minerva_math", "olympiadbench", "svamp", "cmath"]
@@ -28,10 +26,7 @@ def judge():
 
 
 def prompts(name):
-    if not SHARED.exists():
-        assert "CI" not in os.environ, f"{SHARED} is missing"
-        pytest.skip("the published sets are not here")
-    return load(NamedSource(kind=name), root=str(SHARED), split="test", seed=0).prompts
+    return load(NamedSource(kind=name), root=str(need_data()), split="test", seed=0).prompts
 
 
 def respelled(gold):
@@ -59,7 +54,7 @@ def test_v07_golds_of_the_published_sets(judge, name):
 def test_gsm8k_solutions_against_their_own_and_the_next_answer():
     """V-09: all of their own, none of the next but where the numbers are equal; no worker is needed."""
     questions = prompts("gsm8k")
-    lines = (SHARED / "gsm8k/test.jsonl").read_text().splitlines()
+    lines = (need_data() / "gsm8k/test.jsonl").read_text().splitlines()
     solutions = [json.loads(line)["answer"] for line in lines]
     judge = MathJudge(MathVerifier())
     assert len(questions) == len(solutions) == 1319

@@ -1,6 +1,5 @@
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from published import CASES, need_data
 
 from rlctl.types import Prompt
 from rlctl.verify import MathVerifier
@@ -20,7 +20,6 @@ from rlctl.verify.compare import Comparison
 from rlctl.verify.extract import extract
 from rlctl.verify.math import MathJudge
 
-CASES = Path(__file__).parents[2].parent / "shared/data/verifier/cases.jsonl"
 TOWER = r"\boxed{9^{9^{9^{9}}}}"
 
 
@@ -34,9 +33,7 @@ def judge():
 
 @pytest.fixture(scope="module")
 def cases():
-    if not CASES.exists():
-        assert "CI" not in os.environ, f"{CASES} is missing"
-        pytest.skip("the shared graded cases are not here")
+    need_data()
     return [json.loads(line) for line in CASES.read_text().splitlines()]
 
 
