@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from rlctl.errors import UserError
+from rlctl.interrupt import EXIT_CODE as INTERRUPTED
 from rlctl.lab.cli import lab
 
 app = typer.Typer(
@@ -66,14 +67,9 @@ def train(
 
     loaded = load(recipe, sets or ())
     _warn(warnings(loaded))
-    from rlctl.interrupt import EXIT_CODE as INTERRUPTED
     from rlctl.session import train as run
 
-    code = run(loaded, resume=resume.value)
-    if code == INTERRUPTED:  # all is saved; a verdict that never comes must not hold the exit
-        sys.stdout.flush()
-        os._exit(code)
-    raise typer.Exit(code)
+    _leave(run(loaded, resume=resume.value))
 
 
 @app.command()
@@ -146,6 +142,34 @@ def grade(
         print(line, flush=True)
 
 
+@app.command("eval")
+def eval_(  # noqa: PLR0913 - each is an option
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TARGET", help="Runs or models; the newest run if left out."),
+    ] = None,
+    pass_at: Annotated[
+        int | None, typer.Option(metavar="K", min=1, help="Estimate pass@k for powers of two up to K.")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Samples a problem; the largest k if left out.")
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="The checkpoint of a step; 0: before training.")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(metavar="RECIPE", help="Data and verifier for targets that are no run.")
+    ] = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate runs or models by pass@k, and compare them."""
+    from rlctl.examine import run
+    from rlctl.examine.target import Asked
+
+    _leave(run(Asked(targets or (), pass_at, samples, step, recipe, sets or ()), as_json=as_json))
+
+
 @app.command()
 def schema() -> None:
     """Print the JSON schema of a recipe, for editors."""
@@ -188,6 +212,14 @@ def import_(
     print(f"next: rlctl train RECIPE --set model.path={out}")
 
 
+def _leave(code: int) -> None:
+    """Exit; once interrupted at once: all is saved, and a verdict that never comes must not hold it."""
+    if code == INTERRUPTED:
+        sys.stdout.flush()
+        os._exit(code)
+    raise typer.Exit(code)
+
+
 def _json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
@@ -214,9 +246,11 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        print(f"error: {error.message}", file=sys.stderr)
+        from rlctl.track.console import printable  # a failed verifier may quote what a model wrote
+
+        print(f"error: {printable(error.message)}", file=sys.stderr)
         if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
+            print(f"hint: {printable(error.hint)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -32,6 +32,17 @@ MAX_BAD_GOLDS = 0.1  # of a set; above it, loading stops
 
 
 @dataclass(frozen=True)
+class Sampler:
+    """A policy, the engine that samples from it, and the learner that holds its weights."""
+
+    policy: Any
+    engine: Engine
+    engine_kind: str
+    learner: Any
+    sync: Sync
+
+
+@dataclass(frozen=True)
 class Parts:
     """All that a run is made of."""
 
@@ -60,58 +71,69 @@ class Parts:
 def build(recipe: Recipe, say: Say) -> Parts:
     """Build the parts of a training run, telling `say` what a reader should know."""
     fix_threads(recipe.resources)
-    from rlctl.engine.build import build as build_engine
-    from rlctl.learner.learner import Learner
     from rlctl.models import load as models
     from rlctl.verify.build import build as build_verifier
 
     tokenizer = models.tokenizer(recipe.model)
-    train, held_out = _data(recipe, tokenizer, say)
-    judges = _judges(train, held_out)
-    verifier = build_verifier(recipe.verifier, judges)
-    _check_golds(verifier, {d.name: d.prompts for d in (*train, *held_out)}, say)
+    train, held_out = load_data(recipe, tokenizer, say)
+    verifier = build_verifier(recipe.verifier, judges(train, held_out))
+    check_golds(verifier, {d.name: d.prompts for d in (*train, *held_out)}, say)
 
     demonstrated = [prompt for dataset in train for prompt in dataset.prompts]
     policy = models.load(recipe.model, tokenizer, demonstrated, recipe.seed, say)
-    _check_context(recipe, policy.context_length)
     _save_memory(recipe.model, policy.module)
-    autocast = _autocast(recipe.model)
     with_reference = "ref_logp" in recipe.algorithm.needs
-    setting = _setting(recipe, policy, autocast, with_reference)
-    engine, engine_kind = build_engine(recipe.engine, policy, setting, say)
-    say(f"engine: {engine_kind}; {len(train)} training set(s), {sum(len(d.prompts) for d in train)} problems")
-    algorithm = recipe.algorithm.without_correction() if engine.same_program else recipe.algorithm
-    learner = Learner(
-        policy.module,
-        recipe.optim,
-        total_steps=recipe.budget.steps,
-        autocast=autocast,
-        reference=with_reference,
+    made = sampler(recipe, policy, train[0].prompts, say, reference=with_reference)
+    say(
+        f"engine: {made.engine_kind}; {len(train)} training set(s), "
+        f"{sum(len(d.prompts) for d in train)} problems"
     )
-    sync = Sync(
-        engine,
-        policy.lora if engine.swaps else policy.whole,
-        learner.score,
-        train[0].prompts,
-        temperature=recipe.rollout.temperature,
-        seed=recipe.seed,
-    )
+    corrected = not made.engine.same_program
+    algorithm = recipe.algorithm if corrected else recipe.algorithm.without_correction()
     return Parts(
         algorithm=algorithm,
         controls=Controls(algorithm.control, recipe.seed),
         source=Mixture(train, recipe.seed),
         eval_sets={d.name: d.prompts for d in held_out},
-        eval_sampling=_eval_sampling(recipe.eval, Sampling.of(recipe.rollout)),
+        eval_sampling=eval_sampling(recipe.eval, Sampling.of(recipe.rollout)),
         policy=policy,
-        engine=engine,
-        engine_kind=engine_kind,
-        sync=sync,
+        engine=made.engine,
+        engine_kind=made.engine_kind,
+        sync=made.sync,
         verifier=verifier,
         guard=FailureGuard(),
-        collector=Collector(engine, verifier, _decoder(tokenizer), seed=recipe.seed),
-        learner=learner,
-        reference=learner.fingerprint() if with_reference else None,
+        collector=Collector(made.engine, verifier, decoder(tokenizer), seed=recipe.seed),
+        learner=made.learner,
+        reference=made.learner.fingerprint() if with_reference else None,
     )
+
+
+def sampler(
+    recipe: Recipe, policy: Any, prompts: Sequence[Prompt], say: Say, *, reference: bool = False
+) -> Sampler:
+    """Build what samples; some of `prompts` show that weights arrive. With `reference` it is kept too."""
+    from rlctl.engine.build import build as build_engine
+    from rlctl.learner.learner import Learner
+
+    _check_context(recipe, policy.context_length)
+    autocast = _autocast(recipe.model)
+    engine, kind = build_engine(recipe.engine, policy, _setting(recipe, policy, autocast, reference), say)
+    learner = Learner(
+        policy.module,
+        recipe.optim,
+        total_steps=recipe.budget.steps,
+        autocast=autocast,
+        reference=reference,
+    )
+    sync = Sync(
+        engine,
+        policy.lora if engine.swaps else policy.whole,
+        learner.score,
+        prompts,
+        temperature=recipe.rollout.temperature,
+        seed=recipe.seed,
+    )
+    return Sampler(policy, engine, kind, learner, sync)
 
 
 def fix_threads(resources: ResourcesSpec) -> None:
@@ -131,25 +153,33 @@ def fix_threads(resources: ResourcesSpec) -> None:
     torch.set_num_threads(threads)
 
 
-def _data(recipe: Recipe, tokenizer: Any, say: Say) -> tuple[list[Dataset], list[Dataset]]:
+def load_data(recipe: Recipe, tokenizer: Any, say: Say) -> tuple[list[Dataset], list[Dataset]]:
+    """Load and render the sets to train on and those to evaluate on."""
     sources = recipe.data.train if isinstance(recipe.data.train, tuple) else (recipe.data.train,)
-    renderer = Renderer(tokenizer, recipe.data)
-
-    def fitted(specs: Sequence[AnySource], split: Split) -> list[Dataset]:
-        datasets = load_all(specs, root=recipe.data.root, split=split, seed=recipe.seed)
-        kept, dropped = renderer.fit(datasets)
-        for name, count in dropped.items():
-            say(f"{name}: {count} prompts over data.max_prompt_length dropped")
-        return kept
-
-    train, held_out = fitted(sources, "train"), fitted(recipe.eval.sets, "test")
+    train = _fitted(recipe, tokenizer, sources, "train", say)
+    held_out = load_held_out(recipe, tokenizer, say)
     kept, told = overlap.separate(train, held_out, recipe.data)
     for line in told:
         say(line)
     return kept, held_out
 
 
-def _judges(train: list[Dataset], held_out: list[Dataset]) -> dict[str, Judge]:
+def load_held_out(recipe: Recipe, tokenizer: Any, say: Say) -> list[Dataset]:
+    """Load and render the sets to evaluate on."""
+    return _fitted(recipe, tokenizer, recipe.eval.sets, "test", say)
+
+
+def _fitted(
+    recipe: Recipe, tokenizer: Any, specs: Sequence[AnySource], split: Split, say: Say
+) -> list[Dataset]:
+    datasets = load_all(specs, root=recipe.data.root, split=split, seed=recipe.seed)
+    kept, dropped = Renderer(tokenizer, recipe.data).fit(datasets)
+    for name, count in dropped.items():
+        say(f"{name}: {count} prompts over data.max_prompt_length dropped")
+    return kept
+
+
+def judges(train: list[Dataset], held_out: list[Dataset]) -> dict[str, Judge]:
     """Map names of sets to their own judges.
 
     Raises:
@@ -178,7 +208,7 @@ def _check_context(recipe: Recipe, context_length: int) -> None:
         )
 
 
-def _check_golds(verifier: BuiltVerifier, sets: Mapping[str, Sequence[Prompt]], say: Say) -> None:
+def check_golds(verifier: BuiltVerifier, sets: Mapping[str, Sequence[Prompt]], say: Say) -> None:
     """Tell of gold answers that the verifier cannot parse.
 
     Raises:
@@ -235,7 +265,7 @@ def _save_memory(model: ModelSpec, module: Any) -> None:
         module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
-def _eval_sampling(spec: EvalSpec, train: Sampling) -> Sampling:
+def eval_sampling(spec: EvalSpec, train: Sampling) -> Sampling:
     """Everything that an evaluation uses is set here; nothing is taken over unseen from training."""
     return Sampling(
         purpose="eval",
@@ -246,7 +276,9 @@ def _eval_sampling(spec: EvalSpec, train: Sampling) -> Sampling:
     )
 
 
-def _decoder(tokenizer: Any) -> Callable[[Any], str]:
+def decoder(tokenizer: Any) -> Callable[[Any], str]:
+    """Return what turns token ids into text, without special tokens."""
+
     def decode(ids: Any) -> str:
         text: str = tokenizer.decode(list(ids), skip_special_tokens=True)
         return text

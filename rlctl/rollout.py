@@ -56,6 +56,19 @@ class Sampling:
             stop=spec.stop,
         )
 
+    def request(self, index: int, prompt: Prompt, seed: int, temperature: float) -> Request:
+        """Ask for one completion of a prompt under this law."""
+        return Request(
+            index=index,
+            ids=prompt.ids,
+            seed=seed,
+            max_tokens=self.max_tokens,
+            temperature=temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            stop=self.stop,
+        )
+
 
 COUNTS = ("tokens", "requests", "failed_groups", "refills", "generate_s", "judge_s")
 
@@ -225,7 +238,7 @@ class Collector:
         judged: dict[int, tuple[Completion, str, Future[Verdict]]] = {}
         try:
             for completion in self.engine.generate(requests):
-                if completion.finish == "error" or not all(map(math.isfinite, completion.logps)):
+                if given_up(completion):
                     continue
                 text = self.decode(completion.ids)
                 prompt = prompts[completion.index // sampling.samples]
@@ -267,19 +280,20 @@ class Collector:
     ) -> list[Request]:
         step, refill = when
         return [
-            Request(
-                index=p * sampling.samples + g,
-                ids=prompt.ids,
+            sampling.request(
+                p * sampling.samples + g,
+                prompt,
                 seed=derive_seed(self.seed, sampling.purpose, step, p, refill, g),
-                max_tokens=sampling.max_tokens,
                 temperature=temperatures[p][g] if temperatures else sampling.temperature,
-                top_p=sampling.top_p,
-                top_k=sampling.top_k,
-                stop=sampling.stop,
             )
             for p, prompt in enumerate(prompts)
             for g in range(sampling.samples)
         ]
+
+
+def given_up(completion: Completion) -> bool:
+    """Say whether the engine gave a completion up: by its own word, or with a log-prob that is no number."""
+    return completion.finish == "error" or not all(map(math.isfinite, completion.logps))
 
 
 def _whole(group: Group) -> bool:

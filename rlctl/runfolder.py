@@ -42,7 +42,7 @@ class RunFolder:
             )
         with writing(f"the run folder {self.path} cannot be written", "name another one with `output_dir`"):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            self._lock()
+            self._handle = lock(self.path, "begin another run with a different `name` or `seed`")
 
     def status(self) -> dict[str, Any]:
         """Return `status.json`, empty before the first one is written and where a crash left none."""
@@ -71,24 +71,28 @@ class RunFolder:
             say(f"{message}: passed over")
         return None
 
-    def _lock(self) -> None:
-        self._handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.read(self._handle, 32).decode() or "?"
-            os.close(self._handle)
-            raise RunError(
-                f"{self.path} is in use by process {holder}",
-                "wait for it, or begin another run with a different `name` or `seed`",
-            ) from error
-        with suppress(OSError):  # the lock holds on a full disk too; the number is for people
-            os.truncate(self._handle, 0)
-            os.write(self._handle, str(os.getpid()).encode())
-
     def close(self) -> None:
         """Let go of the lock; a crash lets go of it too."""
         os.close(self._handle)
+
+
+def lock(folder: Path, otherwise: str) -> int:
+    """Lock a folder for this process, until the handle that is returned is closed.
+
+    Raises:
+        RunError: another process has it; the user may wait, or do `otherwise`.
+    """
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.read(handle, 32).decode() or "?"
+        os.close(handle)
+        raise RunError(f"{folder} is in use by process {holder}", f"wait for it, or {otherwise}") from error
+    with suppress(OSError):  # the lock holds on a full disk too; the number is for people
+        os.truncate(handle, 0)
+        os.write(handle, str(os.getpid()).encode())
+    return handle
 
 
 def write(path: Path, text: str) -> None:

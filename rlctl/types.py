@@ -70,6 +70,7 @@ class Verdict:
     parts: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None  # why the verifier itself failed; such an answer counts as wrong
     reason: str | None = None  # why it is correct or wrong, in a few plain words
+    marked: bool = True  # False: nothing in the response marks the answer as such; it was guessed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,13 @@
 """A collector that runs for real, over scripted responses: shared by the tests of rollout and evaluate."""
 
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from rlctl.engine import TransformersEngine as EngineSpec
 from rlctl.engine.scripted import ScriptedEngine
+from rlctl.engine.transformers import TransformersEngine
 from rlctl.models import TinyModel
 from rlctl.models.tiny import EOS, character_tokenizer
 from rlctl.rollout import Collector, RolloutSpec, Sampling
@@ -59,6 +62,23 @@ class Forgetful(Watched):
 
     def generate(self, requests):
         return (c for c in super().generate(requests) if c.finish != "error")
+
+
+def llama_engine(max_rows):
+    """A real engine with a model of random weights."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(LETTERS),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+    )
+    module = LlamaForCausalLM(config).eval()
+    return TransformersEngine(
+        module, LETTERS, frozenset([LETTERS.eos_token_id]), EngineSpec(max_rows=max_rows)
+    )
 
 
 def mixed(request):

@@ -52,7 +52,20 @@ def bare(schema):
 
 
 def test_help_of_every_verb_as_before():
-    verbs = ["", "train", "check", "list", "show", "grade", "schema", "new", "model", "model import", "lab"]
+    verbs = [
+        "",
+        "train",
+        "check",
+        "list",
+        "show",
+        "grade",
+        "eval",
+        "schema",
+        "new",
+        "model",
+        "model import",
+        "lab",
+    ]
     verbs += [f"lab {name}" for name in ("tail-miss", "collapse", "clip", "rank", "categorical")]
     text = "\n".join(rlctl(*verb.split(), "--help").stdout for verb in verbs)
     assert "completion" not in text.replace("completions", "")
@@ -76,6 +89,7 @@ def test_schema_as_before():
         ["list", "algorithms"],
         ["schema"],
         ["grade", "--help"],
+        ["eval", "--help"],
         ["model", "import", "--help"],
         ["lab", "categorical", "--help"],
     ],

@@ -170,11 +170,7 @@ class Learner:
 
     def restore(self, folder: Path) -> None:
         """Read back what `save` wrote; shapes and names must be the same."""
-        stored = load_file(folder / self._file)
-        assert stored.keys() == self.trained.keys(), "checkpoint of another model"
-        with torch.no_grad():
-            for name, p in self.trained.items():
-                p.copy_(stored[name])
+        self.restore_weights(folder)
         by_name: dict[str, dict[str, Tensor]] = {}
         for key, value in load_file(folder / "optimizer.safetensors").items():
             name, _, slot = key.rpartition("/")
@@ -182,6 +178,14 @@ class Learner:
         self.optimizer.state.clear()
         for name, state in by_name.items():
             self.optimizer.state[self.trained[name]] = state
+
+    def restore_weights(self, folder: Path) -> None:
+        """Read back the trained weights alone."""
+        stored = load_file(folder / self._file)
+        assert stored.keys() == self.trained.keys(), "checkpoint of another model"
+        with torch.no_grad():
+            for name, p in self.trained.items():
+                p.copy_(stored[name])
 
     @property
     def _file(self) -> str:

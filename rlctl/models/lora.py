@@ -47,10 +47,11 @@ def add_lora(
 
 
 def merged(module: PreTrainedModel, adapter: Path) -> PreTrainedModel:
-    """Return `module` with the adapter of a folder added into its weights."""
+    """Return `module` with the adapter of a folder added into its weights, which train again."""
     from peft import PeftModel
 
-    return cast("PreTrainedModel", PeftModel.from_pretrained(module, adapter).merge_and_unload())
+    whole = PeftModel.from_pretrained(module, adapter).merge_and_unload()
+    return cast("PreTrainedModel", whole.requires_grad_(True))
 
 
 def base_state(module: PreTrainedModel) -> dict[str, Any]:

@@ -190,7 +190,7 @@ def carry(job: Job, orders: IO[bytes]) -> bool:
         except Exception as error:  # whatever it is, it must not stop a run
             courier = None
             wait = min(max(2 * wait, POLL_S), PATIENCE_S)
-            state = State(State.read(folder).run_id, _in_short(error))
+            state = State(State.read(folder).run_id, in_short(error))
         if state != State.read(folder):
             state.write(folder)
         if end:
@@ -204,7 +204,8 @@ def _heard(orders: IO[bytes], wait: float, parent: int) -> str | None:
     return None if os.getppid() == parent else "interrupted"
 
 
-def _in_short(error: Exception) -> str:
+def in_short(error: Exception) -> str:
+    """Say in a line what went wrong, without passwords."""
     text = re.sub(r"//[^/\s]*@", "//", f"{type(error).__name__}: {error}")  # a URI may hold a password
     return text.splitlines()[0][:200]
 

@@ -28,6 +28,7 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "OMP_NUM_THREADS": "1",
 }
+ADD_S = 60.0
 
 
 def destination(mlflow: str, output_dir: Path) -> str | None:
@@ -48,6 +49,35 @@ def run_key(folder: Path) -> str:
     if not path.exists():
         path.write_text(uuid.uuid4().hex + "\n")
     return path.read_text().strip()
+
+
+def add(uri: str, folder: Path, step: int, metrics: Mapping[str, float]) -> str | None:
+    """Add metrics of an earlier step to the run that a folder has in MLflow; return what went wrong."""
+    run_id = State.read(folder).run_id
+    if run_id is None:
+        return "it does not know the run"
+    job = {"uri": uri, "run_id": run_id, "step": step, "metrics": dict(metrics)}
+    try:
+        done = subprocess.run(
+            _command("addition"),
+            env=_environment(),
+            input=json.dumps(job),
+            capture_output=True,
+            text=True,
+            timeout=ADD_S,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer in {ADD_S:.0f} s"
+    return done.stdout.strip() or (f"exit code {done.returncode}" if done.returncode else None)
+
+
+def _command(name: str) -> list[str]:
+    return [sys.executable, "-P", "-m", f"rlctl.track.{name}"]
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return {**ENVIRONMENT, **os.environ, "PYTHONPATH": path}
 
 
 class MlflowTracker:
@@ -73,10 +103,9 @@ class MlflowTracker:
         experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or experiment
         job = Job(uri, experiment, run_name, run_key, str(folder.resolve()), turn=uuid.uuid4().hex)
         job.take()
-        path = os.pathsep.join(entry for entry in sys.path if entry)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "rlctl.track.courier"],
-            env={**ENVIRONMENT, **os.environ, "PYTHONPATH": path},
+            _command("courier"),
+            env=_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -46,6 +46,7 @@ class WeightedJudge(BuiltVerifier):
             answer=answer,
             parts=rewards,
             reason="; ".join(v.reason for v in counting if v.reason) or None,
+            marked=all(v.marked for v in counting),
         )
 
     def check_golds(self, prompts: Sequence[Prompt]) -> list[Prompt]:

@@ -32,14 +32,19 @@ _SUPERSCRIPT = re.compile("[⁰¹²³⁴-⁹⁻⁺]+")
 
 def extract(response: str) -> str | None:
     """The answer as text, or None."""
+    return locate(response)[0]
+
+
+def locate(response: str) -> tuple[str | None, bool]:
+    """The answer as text, or None; and whether a box or a phrase marks it (else it is the last number)."""
     text = clean(response.rpartition("</think>")[2])
     if (boxed := _last_box(text)) is not None:
-        return boxed.strip() or None
+        return boxed.strip() or None, True
     phrases = list(_PHRASE.finditer(text))
     if phrases:
-        return _leading_answer(text[phrases[-1].end() :])
+        return _leading_answer(text[phrases[-1].end() :]), True
     numbers = _NUMBERS.findall(text)
-    return numbers[-1] if numbers else None
+    return (numbers[-1] if numbers else None), False
 
 
 def clean(text: str) -> str:

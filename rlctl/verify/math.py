@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from rlctl.types import Prompt, Verdict
 from rlctl.verify import MathVerifier
 from rlctl.verify.base import BuiltVerifier, failed, golds, graded, guarded
 from rlctl.verify.compare import Comparison, expressions
-from rlctl.verify.extract import extract
+from rlctl.verify.extract import locate
 from rlctl.verify.worker import WorkerError, WorkerPool
 
 
@@ -30,7 +31,10 @@ class MathJudge(BuiltVerifier):
         return guarded(lambda: self._judge(prompt, text))
 
     def _judge(self, prompt: Prompt, text: str) -> Verdict:
-        answer = extract(text)
+        answer, marked = locate(text)
+        return replace(self._compare(prompt, answer), marked=marked)
+
+    def _compare(self, prompt: Prompt, answer: str | None) -> Verdict:
         if answer is None:
             return graded(False, None, "no answer found")
         found = [Comparison(gold, answer) for gold in golds(prompt)]

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from calling import Rlctl, Said
 from small_runs import Runs
+
+from rlctl import cli
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +36,24 @@ def own_process_state(model_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 @pytest.fixture
 def runs(tmp_path: Path) -> Runs:
     return Runs(tmp_path)
+
+
+@pytest.fixture
+def rlctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rlctl:
+    """Call `rlctl` with arguments in a folder of its own, in this process."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Said:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["rlctl", *arguments])
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code
+        else:
+            code = 0
+        out, err = capsys.readouterr()
+        assert isinstance(code, int | None)
+        return Said(code or 0, out, err)
+
+    return call

@@ -5,73 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from calling import Rlctl
 from published import need_data
 from small_runs import DENSE, SMALL, Ran, Runs, same_run
 
-from rlctl import cli
 from rlctl.recipe import load, run_folder
 
 ROOT = Path(__file__).parents[2]
-
-
-# What a run says of itself before it meets the mistake.
-PROGRESS = ("engine: ", "warm start: ", "checkpoint ", "step ")
-
-
-@dataclass
-class Said:
-    """What a call of the command line left: its exit code and both streams."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[str]:
-        """The message: every line from `error:` on."""
-        assert "Traceback" not in self.err
-        lines = [line for line in self.err.splitlines() if not line.startswith(PROGRESS)]
-        assert lines[0].startswith("error: "), self.err
-        return lines
-
-    def refused(self, code: int, *words: str) -> None:
-        assert self.code == code, self.err
-        assert 1 <= len(self.lines) <= 3
-        text = "\n".join(self.lines)
-        for word in words:
-            assert word in text, text
-        if len(self.lines) > 1:
-            assert self.lines[1].startswith("hint: ")
-
-
-Rlctl = Callable[..., Said]
-
-
-@pytest.fixture
-def rlctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rlctl:
-    """Call `rlctl` with arguments in a folder of its own, in this process."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> Said:
-        capsys.readouterr()
-        monkeypatch.setattr(sys, "argv", ["rlctl", *arguments])
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code
-        else:
-            code = 0
-        out, err = capsys.readouterr()
-        assert isinstance(code, int | None)
-        return Said(code or 0, out, err)
-
-    return call
 
 
 def sets(*texts: str, small: bool = True) -> list[str]:

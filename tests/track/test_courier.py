@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rlctl.track.courier import State, _in_short, _thin
+from rlctl.track.courier import State, _thin, in_short
 from rlctl.track.jsonl import append, read
 
 
@@ -22,9 +22,9 @@ def test_g09_the_sample_of_rollouts_spreads_over_the_run(tmp_path: Path, rows: i
 
 def test_a_password_in_the_uri_is_not_repeated() -> None:
     error = ValueError("no answer from http://me:se@cret@host:5000/api and sqlite:////x\nmore")
-    assert _in_short(error) == "ValueError: no answer from http://host:5000/api and sqlite:////x"
-    assert _in_short(ValueError()) == "ValueError: "
-    assert len(_in_short(ValueError("x" * 999))) == 200
+    assert in_short(error) == "ValueError: no answer from http://host:5000/api and sqlite:////x"
+    assert in_short(ValueError()) == "ValueError: "
+    assert len(in_short(ValueError("x" * 999))) == 200
 
 
 def test_state_goes_from_one_process_to_the_other(tmp_path: Path) -> None:

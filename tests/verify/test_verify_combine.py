@@ -88,7 +88,7 @@ def test_auto_takes_the_tasks_own_judge_and_math_elsewhere():
     verifier = build("auto", judges)
     assert verifier.judge(Prompt("maze:1", (), ""), "left") == Verdict(0.75, True, "left")
     assert verifier.judge(Prompt("sums:1", (), "7"), "so 3 + 4 = 7.0") == Verdict(
-        1.0, True, "7.0", reason="equal numbers"
+        1.0, True, "7.0", reason="equal numbers", marked=False
     )
     assert re.fullmatch(r"task maze, math \(math-verify [\d.]+\)", verifier.name)
     assert verifier.check_golds([Prompt("maze:1", (), "")]) == []

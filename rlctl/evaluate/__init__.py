@@ -1,19 +1,18 @@
-"""Exact pass@k on held-out prompts, with an interval over problems."""
+"""Exact pass@k on held-out prompts, with intervals over problems."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from rlctl import __version__
 from rlctl.data import AnySource
 from rlctl.rollout import Collector, Rollout, Sampling
 from rlctl.spec import Seq, Spec
-from rlctl.types import Group, Prompt
+from rlctl.types import Prompt, Verifier
 
 
 class EvalSpec(Spec):
@@ -35,17 +34,6 @@ class EvalSpec(Spec):
         return self.at_start if step == 0 else step % self.every == 0 or (last and self.at_end)
 
 
-def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Return 1 - C(n - c, k) / C(n, k), the unbiased estimate from n samples (2107.03374).
-
-    Raises:
-        ValueError: k > n, for which there is no such estimate.
-    """
-    if k > n:
-        raise ValueError(f"pass@{k} needs at least {k} samples, there are {n}")
-    return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
-
-
 def evaluate(
     sets: Mapping[str, Sequence[Prompt]], spec: EvalSpec, collector: Collector, sampling: Sampling, step: int
 ) -> dict[str, Any]:
@@ -53,12 +41,34 @@ def evaluate(
 
     A failed sample counts as wrong, its siblings as they are: the samples a problem never shrink.
     """
-    record: dict[str, Any] = {"step": step, "sets": {}, "sampling": {"temperature": sampling.temperature}}
+    from rlctl.evaluate.summary import Outcome, summarise
+
+    found = {}
     for index, (name, prompts) in enumerate(sets.items()):
         groups = collector.collect(prompts, sampling, (step, index), Rollout())
-        record["sets"][name] = _summary(groups, sampling.samples, spec.pass_at)
-        record["sets"][name]["of"] = _fingerprint(prompts, sampling)
-    return record
+        outcomes = [
+            [Outcome.of(s.verdict, s.completion.finish, len(s.completion.ids)) for s in group.samples]
+            for group in groups
+        ]
+        found[name] = summarise(outcomes, spec.pass_at) | {"of": fingerprint(prompts, sampling)}
+    return {"step": step} | described(found, sampling, collector.seed, collector.verifier)
+
+
+def described(sets: Mapping[str, Any], sampling: Sampling, seed: int, verifier: Verifier) -> dict[str, Any]:
+    """Put beside the figures of each set how they came about."""
+    return {
+        "sets": dict(sets),
+        "sampling": {
+            "samples": sampling.samples,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "max_completion_length": sampling.max_tokens,
+            "stop": list(sampling.stop),
+            "seed": seed,
+        },
+        "verifier": f"{verifier.name}; rlctl {__version__}",
+    }
 
 
 def metrics(record: Mapping[str, Any]) -> dict[str, float]:
@@ -67,33 +77,13 @@ def metrics(record: Mapping[str, Any]) -> dict[str, float]:
     for name, found in record["sets"].items():
         for k, estimate in found["pass_at"].items():
             flat[f"eval/{name}/pass@{k}"] = estimate["value"]
+        flat[f"eval/{name}/strict"] = found["strict"]["value"]
         for key in ("truncated_share", "unparseable_share", "length_tokens"):
             flat[f"eval/{name}/{key}"] = found[key]
     return flat
 
 
-def _fingerprint(prompts: Sequence[Prompt], sampling: Sampling) -> str:
+def fingerprint(prompts: Sequence[Prompt], sampling: Sampling) -> str:
     """Hash what was asked and how: two evaluations compare only where this is the same."""
     asked = [(prompt.ids, prompt.gold) for prompt in prompts]
     return hashlib.sha256(repr((asked, sampling)).encode()).hexdigest()[:16]
-
-
-def _summary(groups: Sequence[Group], n: int, pass_at: Sequence[int]) -> dict[str, Any]:
-    correct = [sum(s.verdict.correct for s in group.samples) for group in groups]
-    samples = [sample for group in groups for sample in group.samples]
-    return {
-        "problems": len(groups),
-        "samples": n,
-        "pass_at": {str(k): _interval([pass_at_k(n, c, k) for c in correct]) for k in pass_at},
-        "errors": sum(s.verdict.error is not None for s in samples),
-        "truncated_share": fmean(s.completion.finish == "length" for s in samples),
-        "unparseable_share": fmean(s.verdict.answer is None for s in samples),
-        "length_tokens": fmean(len(s.completion.ids) for s in samples),
-    }
-
-
-def _interval(values: Sequence[float]) -> dict[str, float]:
-    """Mean over problems with a 95 % normal interval; problems are the unit."""
-    mean = fmean(values)
-    half = 1.96 * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-    return {"value": mean, "low": max(mean - half, 0.0), "high": min(mean + half, 1.0)}
