@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -12,6 +13,7 @@ from typing import Any
 from rlctl.errors import Interrupted
 
 EXIT_CODE = 130
+AGAIN_S = 0.01
 
 
 class Stopper:
@@ -22,12 +24,16 @@ class Stopper:
         self._abandonable = False
 
     def __enter__(self) -> Stopper:
+        handlers = {signal.SIGINT: self._handle, signal.SIGTERM: self._handle, signal.SIGALRM: self._again}
         self._before: dict[int, Any] = {
-            number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)
+            number: signal.signal(number, handler) for number, handler in handlers.items()
         }
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._swallowed
         return self
 
     def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = self._hook
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -51,5 +57,15 @@ class Stopper:
             os._exit(EXIT_CODE)
         self.requested = True
         if self._abandonable:
-            self._abandonable = False  # raise once only
+            raise Interrupted
+
+    def _swallowed(self, what: sys.UnraisableHookArgs) -> None:
+        # Raised inside a finaliser or a callback of the garbage collector, where no error gets out.
+        if what.exc_type is Interrupted:
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        else:
+            self._hook(what)
+
+    def _again(self, _number: int, _frame: FrameType | None) -> None:
+        if self._abandonable:
             raise Interrupted

@@ -62,6 +62,21 @@ def test_a_signal_breaks_into_a_wait():
         sender.wait()
 
 
+def test_a_finaliser_does_not_swallow_it():
+    """What a finaliser or a callback of the garbage collector raises goes nowhere: it is raised again."""
+
+    class Held:
+        def __del__(self):
+            send(signal.SIGINT)
+
+    hook = sys.unraisablehook
+    with Stopper() as stop, pytest.raises(Interrupted), stop.abandonable():
+        held = Held()
+        del held
+        time.sleep(60)
+    assert sys.unraisablehook is hook
+
+
 def test_it_raises_once_only():
     """While what was interrupted tidies up, nothing interrupts it again."""
     with Stopper() as stop:
