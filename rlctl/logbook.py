@@ -12,7 +12,7 @@ from rlctl.recipe import Recipe
 from rlctl.runfolder import RunFolder
 from rlctl.track.console import Console
 from rlctl.track.jsonl import HINT, RunLog, truncate
-from rlctl.track.mlflow import MlflowTracker, destination, run_key
+from rlctl.track.mlflow import MlflowTracker, destination
 from rlctl.types import Group
 
 
@@ -26,7 +26,7 @@ class Logbook:
         uri = destination(recipe.track.mlflow, Path(recipe.output_dir))
         with writing(f"{folder.path} could not be written", HINT):
             self.mlflow = uri and MlflowTracker(
-                uri, recipe.name, folder.path.name, run_key(folder.path), folder.path, console.say
+                uri, recipe.name, folder.path, console.say, recipe.track.parent
             )
 
     def rewind(self, step: int, logged: bool) -> None:

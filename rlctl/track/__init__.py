@@ -18,6 +18,7 @@ class TrackSpec(Spec):
     """`mlflow`: auto (a sqlite store in output_dir, or $MLFLOW_TRACKING_URI), off, or a tracking URI."""
 
     mlflow: str = "auto"
+    parent: str | None = None  # id of the MLflow run that this one belongs to, such as its sweep's
     rollouts: RolloutsSpec = RolloutsSpec()
 
     @field_validator("mlflow")

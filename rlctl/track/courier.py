@@ -30,6 +30,7 @@ PARAMS_PER_CALL = 100  # the same
 MAX_ROLLOUTS = 512  # rows in the artifact
 STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 TAG = "rlctl.run"
+PARENT = "mlflow.parentRunId"  # what MLflow's own pages nest runs by
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Job:
     run_key: str
     folder: str
     turn: str
+    parent: str | None = None  # id of the run that it belongs to
 
     def take(self) -> None:
         """Make every earlier session's courier of the folder give up, whenever it comes to look."""
@@ -107,11 +109,10 @@ class Courier:
         """Return the run of $MLFLOW_RUN_ID, else the one with our key, else a new one."""
         if "MLFLOW_RUN_ID" in os.environ:
             return self._client.get_run(os.environ["MLFLOW_RUN_ID"])
-        key = self._job.run_key
-        found = self._client.search_runs([experiment_id], f"tags.`{TAG}` = '{key}'", max_results=1)
-        if found:
-            return found[0]
-        return self._client.create_run(experiment_id, run_name=self._job.run_name, tags={TAG: key})
+        run = find_run(self._client, experiment_id, self._job.run_key, self._job.run_name)
+        if self._job.parent:
+            self._client.set_tag(run.info.run_id, PARENT, self._job.parent)
+        return run
 
     def catch_up(self) -> None:
         """Send each whole line that is newer than what MLflow has, a step never split over two calls."""
@@ -142,6 +143,12 @@ class Courier:
     def _attach(self, name: str) -> None:
         if (self._folder / name).exists():
             self._client.log_artifact(self.run_id, str(self._folder / name))
+
+
+def find_run(client: Any, experiment_id: str, key: str, name: str) -> Any:
+    """Return the run with our key, else a new one."""
+    found = client.search_runs([experiment_id], f"tags.`{TAG}` = '{key}'", max_results=1)
+    return found[0] if found else client.create_run(experiment_id, run_name=name, tags={TAG: key})
 
 
 def open_experiment(uri: str, name: str) -> tuple[Any, str]:

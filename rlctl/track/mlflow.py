@@ -12,10 +12,11 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rlctl.track.courier import Job, State
 
@@ -28,7 +29,7 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "OMP_NUM_THREADS": "1",
 }
-ADD_S = 60.0
+ASK_S = 60.0
 
 
 def destination(mlflow: str, output_dir: Path) -> str | None:
@@ -56,18 +57,35 @@ def add(uri: str, folder: Path, step: int, metrics: Mapping[str, float]) -> str 
     run_id = State.read(folder).run_id
     if run_id is None:
         return "it does not know the run"
-    job = {"uri": uri, "run_id": run_id, "step": step, "metrics": dict(metrics)}
+    return _ask("addition", uri=uri, run_id=run_id, step=step, metrics=dict(metrics))
+
+
+def gather(uri: str, experiment: str, folder: Path, state: str, artifacts: Sequence[str] = ()) -> str | None:
+    """Bring the run that other runs belong to up to date, made on first use; return what went wrong.
+
+    `state` is running, finished, interrupted or failed; `artifacts` are files of the folder. Its id is in
+    `mlflow.json` from then on.
+    """
+    experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or experiment
+    key, place = run_key(folder), str(folder.resolve())
+    return _ask(
+        "parent", uri=uri, experiment=experiment, key=key, folder=place, state=state, artifacts=[*artifacts]
+    )
+
+
+def _ask(process: str, **job: Any) -> str | None:
+    """Let a process of its own do a job for MLflow; return what went wrong."""
     try:
         done = subprocess.run(
-            _command("addition"),
+            _command(process),
             env=_environment(),
             input=json.dumps(job),
             capture_output=True,
             text=True,
-            timeout=ADD_S,
+            timeout=ASK_S,
         )
     except subprocess.TimeoutExpired:
-        return f"no answer in {ADD_S:.0f} s"
+        return f"no answer in {ASK_S:.0f} s"
     return done.stdout.strip() or (f"exit code {done.returncode}" if done.returncode else None)
 
 
@@ -83,25 +101,25 @@ def _environment() -> dict[str, str]:
 class MlflowTracker:
     """Starts the courier of a run folder, and ends it.
 
-    The run with tag `rlctl.run` = `run_key` is continued, or made in `experiment`
-    ($MLFLOW_EXPERIMENT_NAME wins). Steps that are there already are not sent again.
+    The run with tag `rlctl.run` = `run_key(folder)` is continued, or made in `experiment`
+    ($MLFLOW_EXPERIMENT_NAME wins), below the run `parent`. Steps that are there already are not sent again.
     """
 
     def __init__(
         self,
         uri: str,
         experiment: str,
-        run_name: str,
-        run_key: str,
         folder: Path,
         say: Callable[[str], None] = print,
+        parent: str | None = None,
     ) -> None:
         self._folder = folder
         self._say = say
         self._problem: str | None = None
         State(State.read(folder).run_id).write(folder)
         experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or experiment
-        job = Job(uri, experiment, run_name, run_key, str(folder.resolve()), turn=uuid.uuid4().hex)
+        turn = uuid.uuid4().hex
+        job = Job(uri, experiment, folder.name, run_key(folder), str(folder.resolve()), turn, parent)
         job.take()
         self._process = subprocess.Popen(
             _command("courier"),

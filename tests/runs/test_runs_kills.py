@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from small_runs import SMALL, Runs
 
 from rlctl.track.jsonl import RunLog
-from rlctl.track.mlflow import MlflowTracker, run_key
+from rlctl.track.mlflow import MlflowTracker
 
 
 def test_three_kills(runs: Runs) -> None:
@@ -29,9 +29,9 @@ def test_a_courier_that_comes_late_leaves_the_run_alone(tmp_path: Path) -> None:
     folder.mkdir()
     uri, log = f"sqlite:///{tmp_path / 'mlflow.db'}", RunLog(folder)
     log.metrics(1, {"reward/mean": 0.5})
-    killed = MlflowTracker(uri, "a", folder.name, run_key(folder), folder)
+    killed = MlflowTracker(uri, "a", folder)
     os.kill(killed._process.pid, signal.SIGSTOP)
-    resumed = MlflowTracker(uri, "a", folder.name, run_key(folder), folder)
+    resumed = MlflowTracker(uri, "a", folder)
     log.metrics(2, {"reward/mean": 0.75})
     resumed.close("finished")
     killed._orders.close()  # as the system does for a killed process

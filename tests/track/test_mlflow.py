@@ -60,7 +60,7 @@ class Place:
         self.said: list[str] = []
 
     def tracker(self, uri: str | None = None) -> MlflowTracker:
-        return MlflowTracker(uri or self.uri, "a", "a-1", run_key(self.folder), self.folder, self.said.append)
+        return MlflowTracker(uri or self.uri, "a", self.folder, self.said.append)
 
     def step(self, tracker: MlflowTracker, *steps: int) -> None:
         for step in steps:
@@ -163,10 +163,10 @@ RUN = """
 import sys, time
 from pathlib import Path
 from rlctl.track.jsonl import RunLog
-from rlctl.track.mlflow import MlflowTracker, run_key
+from rlctl.track.mlflow import MlflowTracker
 folder = Path(sys.argv[2])
 log = RunLog(folder)
-tracker = MlflowTracker(sys.argv[1], "a", "a-1", run_key(folder), folder)
+tracker = MlflowTracker(sys.argv[1], "a", folder)
 log.metrics(0, {"eval/x/pass@1": 0.0})
 while not tracker.run_id:
     time.sleep(0.05)
