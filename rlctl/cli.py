@@ -171,6 +171,31 @@ def eval_(  # noqa: PLR0913 - each is an option
 
 
 @app.command()
+def compare(
+    targets: Annotated[
+        list[str], typer.Argument(metavar="TARGET", help="A sweep, several sweeps, or several runs.")
+    ],
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="SET/pass@K", help="What decides; the first set's smallest k if left out."),
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="LABEL", help="The setting to compare with; the first if left out.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether settings are better or worse than another, over the same seeds and problems."""
+    from rlctl.compare import compare as run
+    from rlctl.compare import sentences
+
+    found = run(targets, metric, baseline)
+    if as_json:
+        _json(found)
+    else:
+        print("\n".join(sentences(found)))
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON schema of a recipe, for editors."""
     from rlctl.listing import recipe_schema
@@ -221,6 +246,7 @@ def _leave(code: int) -> None:
 
 
 def _json(value: Any) -> None:
+    value = json.loads(json.dumps(value), parse_constant=lambda _: None)  # JSON knows no NaN
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 

@@ -1,4 +1,4 @@
-"""The estimates: pass@k, majority votes, and intervals over problems.
+"""The estimates: pass@k, majority votes, and intervals over problems or seeds.
 
 Letters: P problems, C columns (one estimate each), M subsets of k samples, A different answers.
 """
@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
-from statistics import NormalDist
+from statistics import NormalDist, fmean, stdev
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +80,16 @@ def intervals(value_PC: Array) -> list[Interval]:
     draws = [rng.multinomial(P, np.full(P, 1 / P), AT_ONCE) @ value_PC for _ in range(RESAMPLES // AT_ONCE)]
     mean_BC = np.concatenate(draws) / P
     return [_bca(value_P, mean_B) for value_P, mean_B in zip(value_PC.T, mean_BC.T, strict=True)]
+
+
+def over_seeds(values: Sequence[float]) -> Interval:
+    """Return the mean over seeds with its 95 % t-interval; one seed alone has none, NaN."""
+    from scipy.stats import t
+
+    mean, n, half = fmean(values), len(values), math.nan
+    if n > 1:
+        half = float(t.ppf(LEVELS[1], n - 1)) * stdev(values) / math.sqrt(n)
+    return {"value": mean, "low": mean - half, "high": mean + half}
 
 
 def _bca(value_P: Array, mean_B: Array) -> Interval:
