@@ -18,7 +18,7 @@ from rlctl.evaluate.estimate import over_seeds
 
 
 def test_by_hand():
-    """Differences 0.1, 0.2, 0.3: t = 0.2 / (0.1 / sqrt 3) = 3.464; of two degrees p = 1 - t / sqrt(2 + t^2)."""
+    """Differences 0.1, 0.2, 0.3: t = 0.2 / (0.1 / sqrt 3) = 3.464; so p = 1 - t / sqrt(2 + t^2)."""
     found = Difference.of([0.5, 0.4, 0.3], [0.6, 0.6, 0.6])
     assert found.p == pytest.approx(1 - 3.4641016 / 14**0.5)
     assert found.interval["value"] == pytest.approx(0.2)
